@@ -1,0 +1,37 @@
+//! The audit log on the wire: who did what, and why.
+
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::Timestamp;
+
+/// One act of an operator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditEntry {
+    /// The entry.
+    pub id: i64,
+    /// When.
+    pub at: Timestamp,
+    /// Who, as authenticated.
+    pub actor: String,
+    /// What was done.
+    pub action: String,
+    /// To what: a job, a dead letter, a version, a kind.
+    pub subject: String,
+    /// Why, and with what.
+    #[schema(schema_with = crate::schema::any_json)]
+    pub detail: serde_json::Value,
+}
+
+/// Which part of the audit log to list, the newest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct AuditFilter {
+    /// How many at most on a page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Where the page starts: the `next_cursor` of the one before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}

@@ -1,0 +1,36 @@
+//! What the daemon's HTTP API says and hears: wire types, the table of its routes, the `OpenAPI` document and a typed
+//! client.
+//!
+//! Nothing here decides anything about a job: the daemon answers, this crate gives the answers their shape.
+
+pub mod audit;
+pub mod client;
+pub mod dead_letter;
+pub mod handler;
+pub mod job;
+pub mod kind;
+pub mod openapi;
+pub mod page;
+pub mod problem;
+pub mod role;
+pub mod route;
+pub mod schema;
+pub mod timestamp;
+
+pub use audit::{AuditEntry, AuditFilter};
+pub use client::{Client, ClientError};
+pub use dead_letter::{
+    DeadLetterFilter, DeadLetterState, DeadLetterSummary, DeadLetterView, DiscardRequest, ReplayAnswer, ReplayRequest,
+    ReplayView,
+};
+pub use handler::{ActivateQuery, HandlerView, PushAnswer};
+pub use job::{
+    AttemptView, BatchAnswer, EnqueueAnswer, EnqueueRequest, JobFilter, JobStateAnswer, JobSummary, JobView,
+    StepRunView, StepView, WaitQuery,
+};
+pub use kind::{KindView, ReloadAnswer};
+pub use page::Page;
+pub use problem::Problem;
+pub use role::{Access, Role};
+pub use route::{Operation, Route};
+pub use timestamp::Timestamp;

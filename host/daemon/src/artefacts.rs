@@ -1,0 +1,112 @@
+//! Stored components as files, by digest. A file is durable before anything names it, and is checked against its
+//! digest whenever it is read. Nothing here knows names, versions or states.
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use leasehold_domain::Digest;
+
+/// The directory of stored components.
+#[derive(Debug, Clone)]
+pub(crate) struct Artefacts {
+    directory: PathBuf,
+}
+
+/// Why a stored component can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ArtefactError {
+    /// Its file is gone.
+    #[error("the stored component {path} is missing; push the version again to put it back")]
+    Missing {
+        /// Where it should be.
+        path: String,
+    },
+    /// Its bytes are not those that were stored.
+    #[error("the stored component {path} does not have its digest; push the version again to put it right")]
+    Damaged {
+        /// Where it is.
+        path: String,
+    },
+    /// Its file can't be read or written.
+    #[error("the stored component {path}: {error}")]
+    Io {
+        /// Which file.
+        path: String,
+        /// Why.
+        error: std::io::Error,
+    },
+}
+
+impl Artefacts {
+    /// Makes the directory if it is missing.
+    pub(crate) fn open(directory: PathBuf) -> Result<Self, ArtefactError> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| io(&directory, error))?;
+        Ok(Self { directory })
+    }
+
+    fn path(&self, digest: Digest) -> PathBuf {
+        self.directory.join(format!("{digest}.wasm"))
+    }
+
+    /// Stores bytes under their digest, durably. A file that is there and whole is left alone.
+    pub(crate) fn put(&self, bytes: &[u8]) -> Result<Digest, ArtefactError> {
+        let digest = Digest::of(bytes);
+        if self.get(digest).is_ok() {
+            return Ok(digest);
+        }
+        let path = self.path(digest);
+        self.write(&path, bytes).map_err(|error| io(&path, error))?;
+        Ok(digest)
+    }
+
+    /// Written under another name, synced and renamed: a crash leaves no file that is not whole.
+    fn write(&self, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+        let temporary = path.with_extension("tmp");
+        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)?;
+        fs::File::open(&self.directory)?.sync_all()
+    }
+
+    /// The bytes of a digest, checked against it.
+    pub(crate) fn get(&self, digest: Digest) -> Result<Vec<u8>, ArtefactError> {
+        let path = self.path(digest);
+        let bytes = fs::read(&path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => ArtefactError::Missing { path: path.display().to_string() },
+            _ => io(&path, error),
+        })?;
+        if Digest::of(&bytes) == digest {
+            Ok(bytes)
+        } else {
+            Err(ArtefactError::Damaged { path: path.display().to_string() })
+        }
+    }
+}
+
+fn io(path: &Path, error: std::io::Error) -> ArtefactError {
+    ArtefactError::Io { path: path.display().to_string(), error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h1_a_stored_component_is_checked_against_its_digest() {
+        let directory = tempfile::tempdir().unwrap();
+        let artefacts = Artefacts::open(directory.path().join("handlers")).unwrap();
+        let digest = artefacts.put(b"component").unwrap();
+        assert_eq!(artefacts.get(digest).unwrap(), b"component");
+        fs::write(artefacts.path(digest), b"componenT").unwrap();
+        assert!(matches!(artefacts.get(digest), Err(ArtefactError::Damaged { .. })));
+        artefacts.put(b"component").unwrap();
+        assert_eq!(artefacts.get(digest).unwrap(), b"component");
+        fs::remove_file(artefacts.path(digest)).unwrap();
+        assert!(matches!(artefacts.get(digest), Err(ArtefactError::Missing { .. })));
+    }
+}

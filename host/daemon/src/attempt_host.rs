@@ -1,0 +1,124 @@
+//! One attempt's host: what a guest does under the sandbox becomes durable in the queue through here. It never decides
+//! anything about the job.
+
+use std::sync::Arc;
+
+use leasehold_domain::{Effect, FencingToken, InDoubtPolicy, Kind, NewJob, StepName, TimestampMs};
+use leasehold_sandbox::{AttemptHost, BeginError, Begun, CompleteError, EnqueueRefusal, StoreUnavailable};
+use leasehold_store::{BeginStep, StepBegun, StepEnded, StoreError};
+
+use crate::{config::Config, daemon::Daemon, intake, metrics};
+
+/// The host of one attempt.
+pub(crate) struct StoreHost {
+    pub(crate) daemon: Arc<Daemon>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) token: FencingToken,
+    pub(crate) kind: Kind,
+    pub(crate) job_key: String,
+    pub(crate) in_doubt: InDoubtPolicy,
+    pub(crate) output_max_bytes: usize,
+}
+
+#[async_trait::async_trait]
+impl AttemptHost for StoreHost {
+    async fn begin_step(&self, name: &StepName, fingerprint: &[u8]) -> Result<Begun, BeginError> {
+        let begin = BeginStep {
+            token: self.token,
+            name: name.clone(),
+            fingerprint: fingerprint.to_vec(),
+            others_running: self.daemon.running.others_of(self.token),
+            take_over: self.in_doubt == InDoubtPolicy::BeginAgain,
+            now_ms: self.daemon.now_ms(),
+        };
+        let idempotency_key = self
+            .daemon
+            .store
+            .downstream_key(self.kind.as_str(), &self.job_key, name)
+            .map_err(|error| self.unavailable("begun", name, &error, BeginError::Unavailable))?;
+        let begun = self.daemon.store.begin_step(begin).await;
+        match begun.map_err(|error| self.unavailable("begun", name, &error, BeginError::Unavailable))? {
+            StepBegun::Fresh => Ok(Begun::Fresh { idempotency_key }),
+            StepBegun::InDoubt => Ok(Begun::InDoubt { idempotency_key }),
+            StepBegun::Applied { result, other_fingerprint } => {
+                metrics::duplicate_prevented("step");
+                if other_fingerprint {
+                    metrics::other_fingerprint(self.kind.as_str());
+                    tracing::warn!(token = %self.token, step = %name, "an applied step was begun again with another fingerprint");
+                }
+                Ok(Begun::Applied { result })
+            }
+            StepBegun::InProgress => Err(BeginError::InProgress),
+            StepBegun::LeaseLost => Err(BeginError::LeaseLost),
+            StepBegun::Conflict => Err(BeginError::Conflict),
+        }
+    }
+
+    async fn complete_step(
+        &self,
+        name: &StepName,
+        result: Vec<u8>,
+        effects: Vec<Effect>,
+    ) -> Result<(), CompleteError> {
+        if result.len() > self.output_max_bytes {
+            return Err(CompleteError::TooLarge);
+        }
+        let now_ms = self.daemon.now_ms();
+        let ended = self.daemon.store.complete_step(self.token, name.clone(), result, effects, now_ms).await;
+        self.ended(name, ended)
+    }
+
+    async fn take_back_step(&self, name: &StepName) -> Result<(), CompleteError> {
+        let ended = self.daemon.store.take_back_step(self.token, name.clone()).await;
+        self.ended(name, ended)
+    }
+
+    async fn read_value(&self, store: &str, key: &str) -> Result<Option<Vec<u8>>, StoreUnavailable> {
+        self.daemon
+            .store
+            .read_value(self.token.job, store, key)
+            .await
+            .map_err(|error| StoreUnavailable(error.code().to_owned()))
+    }
+
+    async fn list_keys(
+        &self,
+        store: &str,
+        cursor: Option<u64>,
+    ) -> Result<(Vec<String>, Option<u64>), StoreUnavailable> {
+        self.daemon
+            .store
+            .list_value_keys(store, cursor)
+            .await
+            .map_err(|error| StoreUnavailable(error.code().to_owned()))
+    }
+
+    fn check_new_job(&self, job: &NewJob) -> Result<(), EnqueueRefusal> {
+        intake::check_new_job(&self.config, job)
+    }
+
+    fn now_ms(&self) -> TimestampMs {
+        self.daemon.now_ms()
+    }
+}
+
+impl StoreHost {
+    fn ended(&self, name: &StepName, ended: Result<StepEnded, StoreError>) -> Result<(), CompleteError> {
+        match ended.map_err(|error| self.unavailable("ended", name, &error, CompleteError::Unavailable))? {
+            StepEnded::Recorded => Ok(()),
+            StepEnded::Stale { applied_elsewhere } => {
+                metrics::stale();
+                if applied_elsewhere {
+                    metrics::duplicate_applied();
+                    tracing::error!(token = %self.token, step = %name, "a step's effect was run by two attempts");
+                }
+                Err(CompleteError::Stale)
+            }
+        }
+    }
+
+    fn unavailable<E>(&self, what: &str, name: &StepName, error: &StoreError, answer: E) -> E {
+        tracing::error!(token = %self.token, step = %name, code = error.code(), %error, "a step could not be {what}");
+        answer
+    }
+}

@@ -1,0 +1,224 @@
+//! `leasehold dlq`: lists, shows, replays and discards dead letters.
+
+use clap::{Args, Subcommand};
+use leasehold_api::{
+    DeadLetterFilter, DeadLetterState, DeadLetterSummary, DeadLetterView, DiscardRequest, ReplayAnswer, ReplayRequest,
+    ReplayView,
+};
+use leasehold_domain::Cause;
+use serde_json::json;
+
+use super::{
+    Failure, Session, jobs,
+    payload::{Payload, PayloadSource},
+    text::{self, fields, section, short_digest, table, time},
+};
+
+/// What to do with dead letters.
+#[derive(Debug, Subcommand)]
+pub enum DlqCommand {
+    /// List dead letters, the newest first
+    Ls(ListArguments),
+    /// Show a dead letter, redacted, with the attempts of its job
+    Show(ShowArguments),
+    /// Send a dead letter's job back onto a live version
+    Replay(ReplayArguments),
+    /// Give a dead letter up
+    Discard(DiscardArguments),
+}
+
+/// Which dead letters to list.
+#[derive(Debug, Args)]
+pub struct ListArguments {
+    /// Of this kind
+    #[arg(long)]
+    kind: Option<String>,
+    /// Of this cause
+    #[arg(long, value_parser = cause)]
+    cause: Option<Cause>,
+    /// Of this error class
+    #[arg(long)]
+    class: Option<String>,
+    /// In this state
+    #[arg(long, value_parser = state, default_value = "open")]
+    state: DeadLetterState,
+    /// How many at most
+    #[arg(long)]
+    limit: Option<u32>,
+    /// Where to go on: what the list before named
+    #[arg(long)]
+    cursor: Option<String>,
+}
+
+/// One dead letter.
+#[derive(Debug, Args)]
+pub struct ShowArguments {
+    /// The dead letter's id
+    id: i64,
+}
+
+/// How to replay a dead letter.
+#[derive(Debug, Args)]
+pub struct ReplayArguments {
+    /// The dead letter's id
+    id: i64,
+    /// Why; it is kept with the replay
+    #[arg(long)]
+    reason: String,
+    /// The live version to run on [default: the handler's current one]
+    #[arg(long, value_name = "NAME@VERSION")]
+    version: Option<String>,
+    /// Why to go ahead on a version that the job has died on
+    #[arg(long)]
+    override_reason: Option<String>,
+    /// A corrected payload: JSON, @FILE, or - for the standard input
+    #[arg(long, value_name = "JSON|@FILE|-")]
+    payload: Option<PayloadSource>,
+    /// Send the corrected payload as any bytes, not as JSON
+    #[arg(long, requires = "payload")]
+    bytes: bool,
+}
+
+/// Why to give a dead letter up.
+#[derive(Debug, Args)]
+pub struct DiscardArguments {
+    /// The dead letter's id
+    id: i64,
+    /// Why; it is kept in the audit log
+    #[arg(long)]
+    reason: String,
+}
+
+/// Runs the command.
+pub async fn run(command: DlqCommand, session: &Session) -> Result<(), Failure> {
+    match command {
+        DlqCommand::Ls(arguments) => {
+            let page = session.client.dead_letters(&arguments.into()).await?;
+            session.output.show(&page, |page| jobs::with_more(summaries(&page.items), page.next_cursor.as_deref()))
+        }
+        DlqCommand::Show(ShowArguments { id }) => {
+            let letter = session.client.dead_letter(id).await?;
+            session.output.show(&letter, shown)
+        }
+        DlqCommand::Replay(arguments) => replay(arguments, session).await,
+        DlqCommand::Discard(DiscardArguments { id, reason }) => {
+            session.client.discard(id, &DiscardRequest { reason }).await?;
+            session
+                .output
+                .show(&json!({ "id": id, "state": "discarded" }), |_| format!("dead letter {id} is discarded"))
+        }
+    }
+}
+
+impl From<ListArguments> for DeadLetterFilter {
+    fn from(arguments: ListArguments) -> Self {
+        let ListArguments { kind, cause, class, state, limit, cursor } = arguments;
+        Self { kind, cause, class, state: Some(state), limit, cursor }
+    }
+}
+
+fn cause(text: &str) -> Result<Cause, String> {
+    let allowed = || Cause::ALL.map(Cause::as_str).join(", ");
+    Cause::parse(text).ok_or_else(|| format!("the causes are {}", allowed()))
+}
+
+fn state(text: &str) -> Result<DeadLetterState, String> {
+    let allowed = || DeadLetterState::ALL.map(DeadLetterState::as_str).join(", ");
+    DeadLetterState::parse(text).ok_or_else(|| format!("the states of a dead letter are {}", allowed()))
+}
+
+async fn replay(arguments: ReplayArguments, session: &Session) -> Result<(), Failure> {
+    let (json, base64) = match arguments.payload.map(|source| source.read(arguments.bytes)).transpose()? {
+        Some(Payload::Json(json)) => (Some(json), None),
+        Some(Payload::Base64(base64)) => (None, Some(base64)),
+        None => (None, None),
+    };
+    let request = ReplayRequest {
+        version: arguments.version,
+        reason: arguments.reason,
+        override_reason: arguments.override_reason,
+        payload: json,
+        payload_base64: base64,
+    };
+    let answer = session.client.replay(arguments.id, &request).await?;
+    session.output.show(&answer, replayed)
+}
+
+fn replayed(answer: &ReplayAnswer) -> String {
+    let ReplayAnswer { replay_id, job_id, version, digest } = answer;
+    let (version, digest) = (text::escape(version), text::escape(&short_digest(digest)));
+    format!("replay {replay_id}: job {job_id} is back in the queue, bound to {version} ({digest})")
+}
+
+/// Dead letters as a table.
+pub fn summaries(letters: &[DeadLetterSummary]) -> String {
+    let header = ["ID", "JOB", "KIND", "CAUSE", "ERROR", "STATE", "DIED", "ATTEMPT", "HANDLER", "DIGEST"];
+    let row = |letter: &DeadLetterSummary| {
+        [
+            letter.id.to_string(),
+            letter.job_id.to_string(),
+            letter.kind.clone(),
+            letter.cause.as_str().to_owned(),
+            letter.error_class.clone(),
+            letter.state.to_string(),
+            time(Some(letter.died_at)),
+            letter.attempt.to_string(),
+            letter.handler.clone().unwrap_or_default(),
+            letter.digest.as_deref().map(short_digest).unwrap_or_default(),
+        ]
+    };
+    table(header, letters.iter().map(row))
+}
+
+/// Replays as a table.
+pub fn replays(replays: &[ReplayView]) -> String {
+    let header = ["REPLAY", "DEAD LETTER", "BY", "ASKED FOR", "VERSION", "DIGEST", "RESULT", "ENDED", "REASON"];
+    let row = |replay: &ReplayView| {
+        [
+            replay.id.to_string(),
+            replay.dead_letter_id.to_string(),
+            replay.actor.clone(),
+            time(Some(replay.requested_at)),
+            replay.version.clone(),
+            short_digest(&replay.digest),
+            replay.result.clone().unwrap_or_default(),
+            time(replay.ended_at),
+            replay.reason.clone(),
+        ]
+    };
+    table(header, replays.iter().map(row))
+}
+
+fn shown(letter: &DeadLetterView) -> String {
+    let mut parts = vec![fields(facts(letter))];
+    parts.push(section("Payload, redacted", &text::block(&letter.redacted_payload)));
+    parts.push(section("Attempts", &jobs::attempts(&letter.attempts)));
+    if !letter.steps.is_empty() {
+        parts.push(section("Steps", &jobs::steps(&letter.steps)));
+    }
+    if !letter.replays.is_empty() {
+        parts.push(section("Replays", &replays(&letter.replays)));
+    }
+    parts.join("\n\n")
+}
+
+fn facts(letter: &DeadLetterView) -> Vec<(&'static str, String)> {
+    let summary = &letter.summary;
+    vec![
+        ("Dead letter", summary.id.to_string()),
+        ("Job", summary.job_id.to_string()),
+        ("Kind", summary.kind.clone()),
+        ("Lane", summary.lane.clone().unwrap_or_default()),
+        ("Key", letter.key.clone()),
+        ("State", summary.state.to_string()),
+        ("Cause", summary.cause.as_str().to_owned()),
+        ("Error", summary.error_class.clone()),
+        ("Message", summary.message.clone()),
+        ("Died", time(Some(summary.died_at))),
+        ("Handler", summary.handler.clone().unwrap_or_default()),
+        ("Digest", summary.digest.clone().unwrap_or_default()),
+        ("Closed", time(letter.closed_at)),
+        ("Closed by", letter.closed_by.clone().unwrap_or_default()),
+        ("Original", if letter.original_kept { "kept, sealed" } else { "not kept" }.to_owned()),
+    ]
+}

@@ -1,0 +1,144 @@
+//! `leasehold handlers`: stores components, switches their versions, and inspects a component without the daemon.
+
+use std::{fs, path::PathBuf};
+
+use clap::{Args, Subcommand};
+use leasehold_api::{ActivateQuery, HandlerView, Page, PushAnswer};
+use serde_json::json;
+
+use super::{
+    Failure, Session,
+    text::{self, fields, short_digest, table, time, yes},
+};
+
+/// What to do with handlers.
+#[derive(Debug, Subcommand)]
+pub enum HandlersCommand {
+    /// Store a component; a version that is stored never changes
+    Push(PushArguments),
+    /// List stored versions
+    Ls,
+    /// Show a version
+    Show(VersionArguments),
+    /// Make a version current: new attempts run on it, running ones finish on theirs
+    Activate(ActivateArguments),
+    /// Take a version out of service once its running attempts have ended
+    Retire(VersionArguments),
+}
+
+/// One stored version.
+#[derive(Debug, Args)]
+pub struct VersionArguments {
+    /// The version, name@1.2.3
+    #[arg(value_name = "NAME@VERSION")]
+    version: String,
+}
+
+/// What to store.
+#[derive(Debug, Args)]
+pub struct PushArguments {
+    /// The component
+    file: PathBuf,
+    /// The handler's name [default: the one that the component carries]
+    #[arg(long, requires = "version")]
+    name: Option<String>,
+    /// The version, such as 1.2.3 [default: the one that the component carries]
+    #[arg(long, requires = "name")]
+    version: Option<String>,
+    /// Make the version current as well
+    #[arg(long)]
+    activate: bool,
+}
+
+/// What to make current.
+#[derive(Debug, Args)]
+pub struct ActivateArguments {
+    /// The version, name@1.2.3
+    #[arg(value_name = "NAME@VERSION")]
+    version: String,
+    /// Keep the former version live for jobs that are bound to it
+    #[arg(long)]
+    keep_live: bool,
+}
+
+/// Runs the command.
+pub async fn run(command: HandlersCommand, session: &Session) -> Result<(), Failure> {
+    match command {
+        HandlersCommand::Push(arguments) => push(arguments, session).await,
+        HandlersCommand::Ls => {
+            let page = session.client.handlers().await?;
+            session.output.show(&page, listed)
+        }
+        HandlersCommand::Show(VersionArguments { version }) => {
+            let handler = session.client.handler(&version).await?;
+            session.output.show(&handler, shown)
+        }
+        HandlersCommand::Activate(ActivateArguments { version, keep_live }) => {
+            let handler = session.client.activate_handler(&version, ActivateQuery { keep_live }).await?;
+            session.output.show(&handler, standing)
+        }
+        HandlersCommand::Retire(VersionArguments { version }) => {
+            let handler = session.client.retire_handler(&version).await?;
+            session.output.show(&handler, standing)
+        }
+    }
+}
+
+async fn push(arguments: PushArguments, session: &Session) -> Result<(), Failure> {
+    let component = read(&arguments.file)?;
+    let named = arguments.name.zip(arguments.version).map(|(name, version)| format!("{name}@{version}"));
+    let pushed = session.client.push_handler(named.as_deref(), component.into()).await?;
+    if !arguments.activate {
+        return session.output.show(&pushed, stored);
+    }
+    let live = session.client.activate_handler(&pushed.version, ActivateQuery::default()).await?;
+    let answer = json!({ "pushed": pushed, "activated": live });
+    session.output.show(&answer, |_| format!("{}\n{}", stored(&pushed), standing(&live)))
+}
+
+fn read(file: &PathBuf) -> Result<Vec<u8>, Failure> {
+    fs::read(file).map_err(|error| Failure::unreadable(file.display(), &error))
+}
+
+fn stored(pushed: &PushAnswer) -> String {
+    let (version, digest) = (text::escape(&pushed.version), text::escape(&short_digest(&pushed.digest)));
+    let became = if pushed.already_stored { "was stored already, with the same bytes" } else { "is stored" };
+    format!("{version} ({digest}) {became}")
+}
+
+fn standing(handler: &HandlerView) -> String {
+    let current = if handler.current { ": new attempts run on it" } else { "" };
+    format!("{} is {}{current}", text::escape(&handler.version), handler.state.as_str())
+}
+
+fn listed(page: &Page<HandlerView>) -> String {
+    let row = |handler: &HandlerView| {
+        [
+            handler.version.clone(),
+            handler.state.as_str().to_owned(),
+            yes(handler.current),
+            if handler.intact { "intact" } else { "DAMAGED" }.to_owned(),
+            handler.running.to_string(),
+            short_digest(&handler.digest),
+            time(Some(handler.stored_at)),
+            handler.stored_by.clone(),
+        ]
+    };
+    let header = ["VERSION", "STATE", "CURRENT", "COMPONENT", "RUNNING", "DIGEST", "STORED", "BY"];
+    table(header, page.items.iter().map(row))
+}
+
+fn shown(handler: &HandlerView) -> String {
+    fields([
+        ("Version", handler.version.clone()),
+        ("Digest", handler.digest.clone()),
+        ("State", handler.state.as_str().to_owned()),
+        ("Current", yes(handler.current)),
+        ("Component", if handler.intact { "intact" } else { "missing or damaged" }.to_owned()),
+        ("Size", format!("{} bytes", handler.size_bytes)),
+        ("Running", handler.running.to_string()),
+        ("Stored", time(Some(handler.stored_at))),
+        ("Stored by", handler.stored_by.clone()),
+        ("Activated", time(handler.activated_at)),
+    ])
+}

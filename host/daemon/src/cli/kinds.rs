@@ -1,0 +1,73 @@
+//! `leasehold kinds`: how the kinds stand; pausing and resuming them.
+
+use clap::{Args, Subcommand};
+use leasehold_api::{KindView, Page};
+use serde_json::json;
+
+use super::{
+    Failure, Session,
+    text::{escape, table, time},
+};
+
+/// What to do with kinds.
+#[derive(Debug, Subcommand)]
+pub enum KindsCommand {
+    /// List kinds and how they stand
+    Ls,
+    /// Stop a kind's jobs from being leased; running ones go on
+    Pause(KindArguments),
+    /// Let a kind's jobs be leased again
+    Resume(KindArguments),
+}
+
+/// One kind.
+#[derive(Debug, Args)]
+pub struct KindArguments {
+    /// The kind
+    kind: String,
+}
+
+/// Runs the command.
+pub async fn run(command: KindsCommand, session: &Session) -> Result<(), Failure> {
+    match command {
+        KindsCommand::Ls => {
+            let page = session.client.kinds().await?;
+            session.output.show(&page, listed)
+        }
+        KindsCommand::Pause(KindArguments { kind }) => {
+            session.client.pause_kind(&kind).await?;
+            session.output.show(&json!({ "kind": kind, "paused": true }), |_| format!("{} is paused", escape(&kind)))
+        }
+        KindsCommand::Resume(KindArguments { kind }) => {
+            session.client.resume_kind(&kind).await?;
+            session.output.show(&json!({ "kind": kind, "paused": false }), |_| format!("{} runs again", escape(&kind)))
+        }
+    }
+}
+
+fn listed(page: &Page<KindView>) -> String {
+    let header = ["KIND", "STANDING", "LIVE VERSION", "WAITING", "READY", "RUNNING", "OLDEST READY", "OWNER"];
+    let row = |kind: &KindView| {
+        let depth = |state: &str| kind.depth.get(state).copied().unwrap_or_default().to_string();
+        [
+            kind.kind.clone(),
+            standing(kind).to_owned(),
+            kind.live_version.clone().unwrap_or_default(),
+            depth("waiting"),
+            depth("ready"),
+            depth("leased"),
+            time(kind.oldest_ready_at),
+            kind.owner.clone().unwrap_or_default(),
+        ]
+    };
+    table(header, page.items.iter().map(row))
+}
+
+const fn standing(kind: &KindView) -> &'static str {
+    match (kind.paused, kind.waiting_for_handler, &kind.handler) {
+        (true, ..) => "paused",
+        (_, _, None) => "not configured",
+        (_, true, _) => "waits for a handler",
+        _ => "runs",
+    }
+}

@@ -1,0 +1,150 @@
+//! The command line: reads arguments, asks the daemon through its API, and shows the answer. It never touches the
+//! database.
+
+mod audit;
+mod completions;
+mod config;
+mod dlq;
+mod enqueue;
+mod enqueue_file;
+mod failure;
+mod handlers;
+mod jobs;
+mod kinds;
+mod output;
+mod payload;
+mod reload;
+mod serve;
+mod session;
+mod socket;
+mod text;
+
+use std::{env, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+pub use failure::Failure;
+pub use output::Output;
+pub use session::{GlobalOptions, Session};
+
+/// A job queue for one host: leases, sandboxed handlers, effects applied once, replays that are safe.
+#[derive(Debug, Parser)]
+#[command(name = "leasehold", version, after_help = failure::EXIT_CODES)]
+pub struct Cli {
+    #[command(flatten)]
+    global: GlobalOptions,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::ServeArguments),
+    Enqueue(Box<enqueue::EnqueueArguments>),
+    /// Look at jobs, cancel them, wait for them
+    #[command(subcommand)]
+    Jobs(jobs::JobsCommand),
+    /// Look at dead letters, replay and discard them
+    #[command(subcommand)]
+    Dlq(dlq::DlqCommand),
+    /// Store handlers and switch their versions
+    #[command(subcommand)]
+    Handlers(handlers::HandlersCommand),
+    /// Look at kinds, pause and resume them
+    #[command(subcommand)]
+    Kinds(kinds::KindsCommand),
+    /// See what operators did
+    #[command(subcommand)]
+    Audit(audit::AuditCommand),
+    /// Check a configuration
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Apply the changed configuration, whole or not at all
+    Reload,
+    /// Write a shell's completion script
+    Completions(completions::CompletionsArguments),
+}
+
+/// Runs the command that the process was started with.
+pub fn run() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return misread(&error),
+    };
+    let output = cli.global.output();
+    match execute(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !matches!(failure, Failure::OutputClosed) {
+                output.failure(&failure);
+            }
+            failure.exit_code().into()
+        }
+    }
+}
+
+/// A request for help, or arguments that make no command; the latter is said in JSON where JSON was asked for.
+fn misread(error: &clap::Error) -> ExitCode {
+    let wants_json = env::args_os().any(|argument| argument == "--json");
+    if error.use_stderr() && wants_json {
+        let rendered = error.to_string();
+        let message = rendered.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        Output::new(true).failure(&Failure::usage(message));
+    } else {
+        // A reader that has gone away is the only thing that can go wrong here.
+        let _ = error.print();
+    }
+    u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+fn execute(cli: Cli) -> Result<(), Failure> {
+    let Cli { global, command } = cli;
+    match command {
+        Command::Serve(arguments) => serve::run(arguments, &global),
+        Command::Config(command) => config::run(command, &global),
+        Command::Completions(arguments) => completions::run(&arguments, global.output()),
+        command => session::block_on(ask(command, Session::open(&global)?))?,
+    }
+}
+
+/// The commands that ask the daemon.
+async fn ask(command: Command, session: Session) -> Result<(), Failure> {
+    match command {
+        Command::Enqueue(arguments) => enqueue::run(*arguments, &session).await,
+        Command::Jobs(command) => jobs::run(command, &session).await,
+        Command::Dlq(command) => dlq::run(command, &session).await,
+        Command::Handlers(command) => handlers::run(command, &session).await,
+        Command::Kinds(command) => kinds::run(command, &session).await,
+        Command::Audit(command) => audit::run(command, &session).await,
+        Command::Reload => reload::run(&session).await,
+        Command::Serve(_) | Command::Config(_) | Command::Completions(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_free_of_contradictions() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn o5_the_exit_codes_are_in_the_help() {
+        let help = Cli::command().render_long_help().to_string();
+        assert!((0..=6).all(|code| help.contains(&format!("\n  {code}  "))), "{help}");
+    }
+
+    #[test]
+    fn f1_a_file_and_a_payload_exclude_each_other() {
+        let parsed = |arguments: &[&str]| Cli::try_parse_from([&["leasehold", "enqueue"], arguments].concat());
+        assert!(parsed(&["pay", "--payload", "{}"]).is_ok());
+        assert!(parsed(&["--file", "jobs.jsonl", "pay"]).is_ok());
+        assert!(parsed(&["pay", "--payload", "{}", "--file", "jobs.jsonl"]).is_err());
+        assert!(parsed(&["pay"]).is_err());
+        assert!(parsed(&["pay", "--payload", "{}", "--delay", "5m", "--run-at", "2026-03-01T09:30:00Z"]).is_err());
+    }
+}

@@ -1,0 +1,59 @@
+//! `leasehold serve`: reads the configuration, sets the log up and runs the daemon until a signal ends it. What is wrong
+//! with the configuration is said before anything starts.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use tracing_subscriber::EnvFilter;
+
+use super::{Failure, GlobalOptions};
+use crate::config::{Config, LogFormat};
+
+/// The environment variable that arms crash points, in builds that have them.
+const CRASH_POINTS: &str = "LEASEHOLD_CRASH_POINTS";
+/// The environment variable that filters the log, such as `leasehold=debug`.
+const LOG: &str = "LEASEHOLD_LOG";
+
+/// Runs the daemon.
+///
+/// SIGTERM and SIGINT let running handlers finish within the grace time; a second signal stops at once. SIGHUP reloads
+/// the configuration.
+#[derive(Debug, Args)]
+pub struct ServeArguments {
+    /// The directory of the database, in place of the configuration's
+    #[arg(long)]
+    data_dir: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(arguments: ServeArguments, options: &GlobalOptions) -> Result<(), Failure> {
+    let mut config = Config::load(&options.config)?;
+    if let Some(data_dir) = arguments.data_dir {
+        config.daemon = config.daemon.moved_to(data_dir);
+    }
+    set_log_up(config.daemon.log_format);
+    arm_crash_points()?;
+    let failed = |code: &'static str, message: String| Failure::Failed { code, message };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .thread_name("leasehold-control")
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| failed("io", format!("the threads can't be started: {error}")))?;
+    runtime.block_on(crate::serve(config)).map_err(|error| failed(error.code(), error.to_string()))
+}
+
+fn set_log_up(format: LogFormat) {
+    let filter = EnvFilter::try_from_env(LOG).unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
+        LogFormat::Json => builder.json().init(),
+    }
+}
+
+fn arm_crash_points() -> Result<(), Failure> {
+    let Ok(specification) = std::env::var(CRASH_POINTS) else { return Ok(()) };
+    leasehold_store::arm_crash_points(&specification)
+        .map_err(|error| Failure::Usage { code: "crash_points", message: format!("{CRASH_POINTS}: {error}") })
+}

@@ -1,0 +1,102 @@
+//! The sections `[handlers.NAME]`: what each handler may reach and use beyond its job. A handler that is not configured
+//! is not known, and one with an empty section reaches nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use leasehold_domain::{
+    HandlerName,
+    grants::{AttemptLimits, Grants, StoreAccess},
+};
+
+use super::{
+    outbound,
+    reader::{Entry, Section, one_of},
+    sandbox::read_limits,
+    secrets,
+};
+
+/// What one handler may reach and use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandlerConfig {
+    /// What it may reach.
+    pub grants: Grants,
+    /// What one attempt may use.
+    pub limits: AttemptLimits,
+    /// Secrets that are optional and have no value; an operator should know of them.
+    pub absent_secrets: BTreeSet<String>,
+}
+
+/// Reads all handlers. The kinds' section tells which kinds they can be granted to enqueue.
+pub(super) fn read(
+    section: &Section<'_>,
+    kinds: &Section<'_>,
+    most: &AttemptLimits,
+    base: &Path,
+) -> BTreeMap<HandlerName, HandlerConfig> {
+    let kinds: BTreeSet<String> = kinds.entries().into_iter().map(|entry| entry.name).collect();
+    let handler = |entry: Entry<'_>| {
+        let name = HandlerName::new(&*entry.name).map_err(|error| entry.error(error.to_string())).ok();
+        let section = entry.section();
+        let grants = read_grants(&section, &kinds, base);
+        let mut absent_secrets: BTreeSet<String> =
+            section.section("secrets").entries().into_iter().map(|entry| entry.name).collect();
+        absent_secrets.retain(|name| !grants.secrets.contains(name));
+        let config = HandlerConfig { grants, limits: read_own_limits(&section, most), absent_secrets };
+        section.refuse_unknown();
+        Some((name?, config))
+    };
+    section.entries().into_iter().filter_map(handler).collect()
+}
+
+fn read_own_limits(section: &Section<'_>, most: &AttemptLimits) -> AttemptLimits {
+    let limits_section = section.section("limits");
+    let limits = read_limits(&limits_section, most, most);
+    limits_section.refuse_unknown();
+    limits
+}
+
+fn read_grants(section: &Section<'_>, kinds: &BTreeSet<String>, base: &Path) -> Grants {
+    let mut settings: BTreeMap<String, String> = BTreeMap::new();
+    for entry in section.section("settings").entries() {
+        settings.extend(entry.text().map(|value| (entry.name, value)));
+    }
+    let secrets = read_secrets(&section.section("secrets"), &mut settings, base);
+    let accesses = [("read", StoreAccess::Read), ("read-write", StoreAccess::ReadWrite)];
+    let stores = section.section("stores").entries().into_iter();
+    Grants {
+        outbound: section.elements("outbound").iter().filter_map(outbound::read).collect(),
+        settings,
+        secrets,
+        stores: stores.filter_map(|entry| Some((entry.name.clone(), entry.choice(&accesses)?))).collect(),
+        enqueue: section
+            .entry("enqueue")
+            .map(|entry| entry.elements().iter().filter_map(|kind| read_kind(kind, kinds)).collect()),
+    }
+}
+
+/// Puts the secrets' values among the settings and gives back their names.
+fn read_secrets(section: &Section<'_>, settings: &mut BTreeMap<String, String>, base: &Path) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for entry in section.entries() {
+        let value = secrets::read(&entry, base);
+        if settings.contains_key(&entry.name) {
+            entry.error("has the name of a setting; a handler reads both under one name");
+        } else if let Some(value) = value {
+            settings.insert(entry.name.clone(), value);
+            names.insert(entry.name);
+        }
+    }
+    names
+}
+
+fn read_kind(entry: &Entry<'_>, kinds: &BTreeSet<String>) -> Option<String> {
+    let name = entry.text()?;
+    if !kinds.contains(&name) {
+        let allowed = one_of(kinds.iter().map(|kind| format!("{kind:?}")));
+        entry.error(format!("there is no kind {name:?}; allowed is {allowed}"));
+    }
+    Some(name)
+}

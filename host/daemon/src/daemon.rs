@@ -1,0 +1,125 @@
+//! The daemon's shared state: the queue, the sandbox, the configuration in force and the attempts in memory. It starts
+//! no task itself; `serve` does.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, PoisonError, RwLock, atomic::AtomicBool},
+};
+
+use leasehold_domain::{Digest, HandlerName, JobId, TimestampMs};
+use leasehold_sandbox::{Prepared, Sandbox};
+use leasehold_store::Store;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::{Notify, broadcast};
+
+use crate::{artefacts::Artefacts, clock::Clock, config::Config, running::RunningAttempts};
+
+/// How many ends of jobs a waiting caller may lag behind before it looks the job up again.
+const ENDED_BACKLOG: usize = 4_096;
+
+/// The configuration in force and the components that are ready to run under it.
+#[derive(Clone)]
+pub(crate) struct InForce {
+    pub(crate) config: Arc<Config>,
+    /// Ready components. A handler's grants are part of what was prepared.
+    pub(crate) prepared: HashMap<(HandlerName, Digest), Prepared>,
+    /// Handlers whose current version is ready.
+    pub(crate) servable: Vec<HandlerName>,
+    /// Stored components that are missing or damaged.
+    pub(crate) damaged: Vec<Digest>,
+    /// Kinds that an operator has paused.
+    pub(crate) paused: BTreeSet<String>,
+}
+
+/// One daemon.
+pub struct Daemon {
+    pub(crate) store: Store,
+    pub(crate) sandbox: Sandbox,
+    pub(crate) artefacts: Artefacts,
+    pub(crate) clock: Clock,
+    pub(crate) running: RunningAttempts,
+    pub(crate) metrics: PrometheusHandle,
+    in_force: RwLock<Arc<InForce>>,
+    /// Serialises what changes which versions are live or under which configuration.
+    pub(crate) changing_handlers: tokio::sync::Mutex<()>,
+    /// Rung when a job may have become claimable.
+    pub(crate) claimable: Notify,
+    /// Rung when a lease may run out earlier than the reaper thinks.
+    pub(crate) reap: Notify,
+    /// Set once the daemon takes no further leases.
+    pub(crate) stopping: AtomicBool,
+    ended: broadcast::Sender<JobId>,
+}
+
+impl Daemon {
+    pub(crate) fn new(
+        store: Store,
+        sandbox: Sandbox,
+        artefacts: Artefacts,
+        config: Config,
+        metrics: PrometheusHandle,
+    ) -> Self {
+        let clock = Clock::start(store.persisted_clock_ms());
+        let in_force = InForce {
+            config: Arc::new(config),
+            prepared: HashMap::new(),
+            servable: Vec::new(),
+            damaged: Vec::new(),
+            paused: BTreeSet::new(),
+        };
+        Self {
+            store,
+            sandbox,
+            artefacts,
+            clock,
+            running: RunningAttempts::default(),
+            metrics,
+            in_force: RwLock::new(Arc::new(in_force)),
+            changing_handlers: tokio::sync::Mutex::default(),
+            claimable: Notify::new(),
+            reap: Notify::new(),
+            stopping: AtomicBool::new(false),
+            ended: broadcast::Sender::new(ENDED_BACKLOG),
+        }
+    }
+
+    /// The queue.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The configuration in force. Whoever holds it keeps it through a reload.
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.in_force().config)
+    }
+
+    /// The queue's time.
+    pub fn now_ms(&self) -> TimestampMs {
+        self.clock.now_ms()
+    }
+
+    /// The measurements in Prometheus' text form, without those that have to be asked of the queue first.
+    pub fn rendered_metrics(&self) -> String {
+        self.metrics.render()
+    }
+
+    /// The ids of jobs as they end. A receiver that lags looks its job up again.
+    pub fn ended_jobs(&self) -> broadcast::Receiver<JobId> {
+        self.ended.subscribe()
+    }
+
+    pub(crate) fn job_ended(&self, job: JobId) {
+        // Nobody may be waiting.
+        let _ = self.ended.send(job);
+    }
+
+    pub(crate) fn in_force(&self) -> Arc<InForce> {
+        Arc::clone(&self.in_force.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts another state in force. Attempts that have begun keep theirs.
+    pub(crate) fn put_in_force(&self, in_force: InForce) {
+        *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(in_force);
+        self.claimable.notify_one();
+    }
+}

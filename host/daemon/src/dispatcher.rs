@@ -1,0 +1,106 @@
+//! Takes permits before it claims: as many jobs as there are free slots, of the kinds that have room. It never waits by
+//! polling: it is rung when a job may have become claimable, and sleeps until the next one is due.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use leasehold_domain::KindPolicy;
+use leasehold_store::{Claim, ClaimRequest, KindClaim, StoreError};
+
+use crate::{attempt, daemon::Daemon};
+
+/// The time after a guest's deadline in which its result is written; a lease is never extended beyond it.
+pub(crate) const SETTLE_GRACE_MS: i64 = 1_000;
+/// How long claiming rests after it failed.
+const REST_AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// The longest sleep; only a safeguard, since whatever makes a job claimable rings.
+const SLEEP_MAX_MS: i64 = 60_000;
+
+/// Claims and starts attempts until the daemon stops leasing.
+pub(crate) async fn run(daemon: Arc<Daemon>) {
+    while !daemon.stopping.load(Ordering::SeqCst) {
+        match claim(&daemon).await {
+            Ok(Some(claim)) if !claim.jobs.is_empty() || claim.used_up > 0 => start(&daemon, claim),
+            Ok(_) => rest(&daemon).await,
+            Err(error) => {
+                tracing::error!(code = error.code(), %error, "claiming failed");
+                let _ = tokio::time::timeout(REST_AFTER_FAILURE, daemon.claimable.notified()).await;
+            }
+        }
+    }
+}
+
+/// Claims what there is room for; nothing when there is none.
+async fn claim(daemon: &Daemon) -> Result<Option<Claim>, StoreError> {
+    let free = daemon.sandbox.slots().saturating_sub(daemon.running.len());
+    if free == 0 || daemon.store.key_problem().is_some() {
+        return Ok(None);
+    }
+    let kinds = kinds_with_room(daemon, free);
+    if kinds.is_empty() {
+        return Ok(None);
+    }
+    daemon.store.claim(ClaimRequest { now_ms: daemon.now_ms(), max: free, kinds }).await.map(Some)
+}
+
+fn kinds_with_room(daemon: &Daemon, free: usize) -> Vec<KindClaim> {
+    let in_force = daemon.in_force();
+    let running = daemon.running.count_by_kind();
+    let kinds = in_force.config.kinds.values().filter(|policy| {
+        in_force.servable.contains(&policy.handler) && !in_force.paused.contains(policy.kind.as_str())
+    });
+    let with_room = kinds.filter_map(|policy| {
+        let used = running.get(&policy.kind).copied().unwrap_or(0);
+        let room = policy.concurrency.map_or(free, |limit| (limit as usize).saturating_sub(used)).min(free);
+        (room > 0).then(|| kind_claim(policy, room))
+    });
+    with_room.collect()
+}
+
+fn kind_claim(policy: &KindPolicy, max: usize) -> KindClaim {
+    KindClaim {
+        kind: policy.kind.clone(),
+        handler: policy.handler.clone(),
+        max,
+        attempts_max: policy.attempts_max,
+        visibility_timeout_ms: policy.visibility_timeout_ms,
+        lease_max_ms: policy.deadline_ms + SETTLE_GRACE_MS,
+        lane_concurrency: policy.lane_concurrency,
+        cooldown: policy.cooldown,
+    }
+}
+
+fn start(daemon: &Arc<Daemon>, claim: Claim) {
+    let in_force = daemon.in_force();
+    for claimed in claim.jobs {
+        // A kind can leave the configuration between the claim and here; the lease then runs out by itself.
+        let Some(policy) = in_force.config.kinds.get(&claimed.kind) else { continue };
+        daemon.running.add(
+            claimed.token,
+            claimed.kind.clone(),
+            claimed.lease_expires_at_ms,
+            policy.heartbeat_ms,
+            policy.visibility_timeout_ms,
+        );
+        tokio::spawn(attempt::run(Arc::clone(daemon), Arc::clone(&in_force), claimed));
+    }
+    daemon.reap.notify_one();
+}
+
+/// Waits until a job may be claimable: somebody rings, an attempt ends, or the next job is due.
+async fn rest(daemon: &Daemon) {
+    let now_ms = daemon.now_ms();
+    let has_room = daemon.running.len() < daemon.sandbox.slots();
+    let due_ms = match daemon.store.next_visible_ms().await {
+        Ok(due_ms) if has_room => due_ms.unwrap_or(i64::MAX),
+        _ => i64::MAX,
+    };
+    let until = daemon.clock.instant_at(due_ms.clamp(now_ms, now_ms + SLEEP_MAX_MS));
+    tokio::select! {
+        () = daemon.claimable.notified() => {}
+        () = daemon.running.ended.notified() => {}
+        () = tokio::time::sleep_until(until.into()) => {}
+    }
+}

@@ -1,0 +1,146 @@
+//! Dead letters: listed and shown redacted, replayed and discarded. Whether a replay may go ahead is decided in the
+//! transaction that makes it.
+
+use axum::{
+    Extension, Json,
+    body::Body,
+    extract::{Path, State},
+};
+use http::{StatusCode, Uri};
+use leasehold_api::{
+    DeadLetterFilter, DeadLetterState, DeadLetterSummary, DeadLetterView, DiscardRequest, Page, Problem, ReplayAnswer,
+    ReplayRequest,
+};
+use leasehold_domain::{DeadLetterId, InDoubtPolicy, KindPolicy};
+use leasehold_store::{DeadLetter, Discarded};
+
+use super::{
+    Api, acts, body, jobs, new_job,
+    paging::{before, page, page_size},
+    refusal::{Refusal, conflict, invalid, not_found},
+    views,
+};
+use crate::config::{Actor, Config};
+
+const REASON_MAX_BYTES: usize = 4_096;
+
+pub(super) async fn list(State(api): State<Api>, uri: Uri) -> Result<Json<Page<DeadLetterSummary>>, Refusal> {
+    let query: DeadLetterFilter = body::query(&uri)?;
+    let filter = leasehold_store::DeadLetterFilter {
+        kind: query.kind,
+        cause: query.cause,
+        error_class: query.class,
+        state: Some(query.state.unwrap_or(DeadLetterState::Open).as_str().to_owned()),
+        job: None,
+        before: before(query.cursor.as_deref())?,
+    };
+    let listed = api.daemon.store().dead_letters(filter, page_size(query.limit)?).await?;
+    Ok(Json(page(listed, views::dead_letter_summary)))
+}
+
+pub(super) async fn show(State(api): State<Api>, Path(path): Path<String>) -> Result<Json<DeadLetterView>, Refusal> {
+    find(&api, DeadLetterId(jobs::id(&path)?)).await.map(views::dead_letter).map(Json)
+}
+
+async fn find(api: &Api, id: DeadLetterId) -> Result<DeadLetter, Refusal> {
+    api.daemon.store().dead_letter(id).await?.ok_or_else(|| no_letter(id))
+}
+
+fn no_letter(id: DeadLetterId) -> Refusal {
+    not_found(format!("there is no dead letter {id}"))
+}
+
+pub(super) async fn replay(
+    State(api): State<Api>,
+    Extension(actor): Extension<Actor>,
+    Path(path): Path<String>,
+    body: Body,
+) -> Result<Json<ReplayAnswer>, Refusal> {
+    let id = DeadLetterId(jobs::id(&path)?);
+    let asked: ReplayRequest = body::read_json(body, &api).await?;
+    let kind = find(&api, id).await?.summary.kind;
+    let config = api.daemon.config();
+    let policy = config.kinds.values().find(|policy| policy.kind.as_str() == kind).ok_or_else(|| {
+        conflict("kind_not_configured", format!("kind {kind} is no longer configured; configure it and reload"))
+    })?;
+    let request = checked(&api, id, asked, policy, &config, &actor)?;
+    Ok(Json(replayed(id, acts::replay(&api.daemon, request).await?)?))
+}
+
+fn checked(
+    api: &Api,
+    dead_letter: DeadLetterId,
+    asked: ReplayRequest,
+    policy: &KindPolicy,
+    config: &Config,
+    actor: &Actor,
+) -> Result<leasehold_store::ReplayRequest, Problem> {
+    let version = asked.version.map(|version| version.parse()).transpose();
+    let corrects = asked.payload.is_some() || asked.payload_base64.is_some();
+    let payload =
+        || new_job::corrected_payload(asked.payload.as_deref(), asked.payload_base64.as_deref(), policy, config);
+    Ok(leasehold_store::ReplayRequest {
+        dead_letter,
+        handler: policy.handler.clone(),
+        version: version.map_err(|error: leasehold_domain::handler::HandlerVersionError| {
+            invalid("version_invalid", error.to_string())
+        })?,
+        damaged: api.daemon.in_force().damaged.clone(),
+        actor: actor.name.clone(),
+        reason: reason(asked.reason)?,
+        override_reason: asked.override_reason.map(reason).transpose()?,
+        payload: corrects.then(payload).transpose()?,
+        begin_again: policy.in_doubt == InDoubtPolicy::BeginAgain,
+        now_ms: api.daemon.now_ms(),
+        priority_step_ms: config.queue.priority_step_ms,
+    })
+}
+
+/// A reason says something, and not a novel.
+fn reason(reason: String) -> Result<String, Problem> {
+    if reason.trim().is_empty() {
+        return Err(invalid("reason_missing", "say why; the reason is kept"));
+    }
+    if reason.len() > REASON_MAX_BYTES {
+        let detail = format!("the reason has {} bytes; at most {REASON_MAX_BYTES} are allowed", reason.len());
+        return Err(invalid("reason_too_long", detail).with("limit_bytes", REASON_MAX_BYTES));
+    }
+    Ok(reason)
+}
+
+fn replayed(id: DeadLetterId, answer: leasehold_store::ReplayAnswer) -> Result<ReplayAnswer, Refusal> {
+    match answer {
+        leasehold_store::ReplayAnswer::Replayed { replay, job, version, digest } => Ok(ReplayAnswer {
+            replay_id: replay.0,
+            job_id: job.0,
+            version: version.to_string(),
+            digest: digest.to_string(),
+        }),
+        leasehold_store::ReplayAnswer::Refused(refusal) => Err(conflict(refusal.code(), refusal.to_string()).into()),
+        leasehold_store::ReplayAnswer::NotOpen { state } => Err(not_open(id, &state)),
+        leasehold_store::ReplayAnswer::NoOriginal => {
+            let detail = format!("the original of dead letter {id} was not kept; give the payload with the replay");
+            Err(conflict("original_not_kept", detail).into())
+        }
+        leasehold_store::ReplayAnswer::NotFound => Err(no_letter(id)),
+    }
+}
+
+fn not_open(id: DeadLetterId, state: &str) -> Refusal {
+    conflict(&format!("already_{state}"), format!("dead letter {id} is {state} already")).with("state", state).into()
+}
+
+pub(super) async fn discard(
+    State(api): State<Api>,
+    Extension(actor): Extension<Actor>,
+    Path(path): Path<String>,
+    body: Body,
+) -> Result<StatusCode, Refusal> {
+    let id = DeadLetterId(jobs::id(&path)?);
+    let DiscardRequest { reason: why } = body::read_json(body, &api).await?;
+    match api.daemon.store().discard(id, &actor.name, &reason(why)?, api.daemon.now_ms()).await? {
+        Discarded::Now => Ok(StatusCode::NO_CONTENT),
+        Discarded::NotOpen { state } => Err(not_open(id, &state)),
+        Discarded::NotFound => Err(no_letter(id)),
+    }
+}

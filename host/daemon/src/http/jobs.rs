@@ -1,0 +1,147 @@
+//! Jobs: one goes in; they are listed, shown, cancelled and waited for.
+
+use std::time::Duration;
+
+use axum::{
+    Extension, Json,
+    body::Body,
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use http::{StatusCode, Uri};
+use leasehold_api::{EnqueueRequest, JobFilter, JobStateAnswer, JobSummary, JobView, Page, WaitQuery};
+use leasehold_domain::{JobId, JobState, Kind};
+use leasehold_store::{Cancelled, JobRecord};
+use tokio::sync::broadcast::error::RecvError;
+
+use super::{
+    Api, acts, body, caller, new_job,
+    paging::{before, page, page_size},
+    refusal::{Refusal, conflict, malformed, not_found},
+    views,
+};
+use crate::config::Actor;
+
+/// How long a call waits that does not say.
+const WAIT_DEFAULT_MS: u64 = 30_000;
+/// How long a call waits at most.
+const WAIT_MAX_MS: u64 = 300_000;
+
+/// The id in a path.
+pub(super) fn id(text: &str) -> Result<i64, Refusal> {
+    text.parse().map_err(|_| malformed(format!("{text:?} is no id; an id is a whole number")))
+}
+
+pub(super) async fn enqueue(
+    State(api): State<Api>,
+    Extension(actor): Extension<Actor>,
+    body: Body,
+) -> Result<Response, Refusal> {
+    let request: EnqueueRequest = body::read_json(body, &api).await?;
+    let config = api.daemon.config();
+    let job = new_job::check(request, &config, api.daemon.now_ms())?;
+    let answers = acts::enqueue(&api.daemon, vec![job], &actor).await?;
+    let answer = answers.first().ok_or_else(|| conflict("unanswered", "the queue gave no answer"))?;
+    let answer = new_job::outcome(answer, &config)?;
+    let status = if answer.duplicate { StatusCode::OK } else { StatusCode::CREATED };
+    Ok((status, Json(answer)).into_response())
+}
+
+pub(super) async fn list(State(api): State<Api>, uri: Uri) -> Result<Json<Page<JobSummary>>, Refusal> {
+    let query: JobFilter = body::query(&uri)?;
+    let filter = leasehold_store::JobFilter {
+        kind: query.kind,
+        state: query.state,
+        lane: query.lane,
+        before: before(query.cursor.as_deref())?,
+    };
+    let listed = api.daemon.store().jobs(filter, page_size(query.limit)?).await?;
+    Ok(Json(page(listed, views::job_summary)))
+}
+
+pub(super) async fn show(
+    State(api): State<Api>,
+    Extension(actor): Extension<Actor>,
+    Path(path): Path<String>,
+) -> Result<Json<JobView>, Refusal> {
+    let job = find(&api, &actor, &path).await?;
+    // A result may be anything, so only whoever enqueued the job is given it.
+    let result = match job.summary.enqueued_by == actor.name && job.summary.state == JobState::Done {
+        true => api.daemon.store().job_result(job.summary.id).await?,
+        false => None,
+    };
+    let policy = Kind::new(&*job.summary.kind).ok().and_then(|kind| api.daemon.config().kinds.get(&kind).cloned());
+    Ok(Json(views::job(job, policy.map(|policy| policy.attempts_max), result.as_deref())))
+}
+
+/// The job of that id, for those who may see it.
+async fn find(api: &Api, actor: &Actor, path: &str) -> Result<JobRecord, Refusal> {
+    let id = JobId(id(path)?);
+    let found = api.daemon.store().job(id).await?;
+    match found {
+        Some(job) => caller::may_see(actor, &job.summary.enqueued_by).map(|()| job),
+        None => Err(no_job(id)),
+    }
+}
+
+fn no_job(id: JobId) -> Refusal {
+    not_found(format!("there is no job {id}; a job that ended long ago is no longer kept"))
+}
+
+pub(super) async fn cancel(
+    State(api): State<Api>,
+    Extension(actor): Extension<Actor>,
+    Path(path): Path<String>,
+) -> Result<Json<JobStateAnswer>, Refusal> {
+    let id = JobId(id(&path)?);
+    match acts::cancel(&api.daemon, id, &actor).await? {
+        Cancelled::Now => Ok(Json(state_answer(id, JobState::Cancelled))),
+        Cancelled::WhenStopped(_) => Ok(Json(state_answer(id, JobState::Leased))),
+        Cancelled::AlreadyEnded(state) => {
+            let detail =
+                format!("job {id} has ended as {}; only a job that has not ended can be cancelled", state.as_str());
+            Err(conflict("already_ended", detail).with("state", state.as_str()).into())
+        }
+        Cancelled::NotFound => Err(no_job(id)),
+    }
+}
+
+fn state_answer(id: JobId, state: JobState) -> JobStateAnswer {
+    JobStateAnswer { id: id.0, state, ended: state.is_end() }
+}
+
+/// Answers when the job has ended, the time is over or the daemon stops, whichever comes first.
+pub(super) async fn wait(
+    State(api): State<Api>,
+    Extension(actor): Extension<Actor>,
+    Path(path): Path<String>,
+    uri: Uri,
+) -> Result<Json<JobStateAnswer>, Refusal> {
+    let WaitQuery { timeout_ms } = body::query(&uri)?;
+    let timeout = Duration::from_millis(timeout_ms.unwrap_or(WAIT_DEFAULT_MS).min(WAIT_MAX_MS));
+    let id = JobId(id(&path)?);
+    // Listening begins before the job is looked at, so that an end in between is not missed.
+    let mut ends = api.daemon.ended_jobs();
+    let job = find(&api, &actor, &path).await?;
+    if job.summary.state.is_end() {
+        return Ok(Json(state_answer(id, job.summary.state)));
+    }
+    let mut stopping = api.stopping.clone();
+    tokio::select! {
+        () = ended(id, &mut ends) => {}
+        () = tokio::time::sleep(timeout) => {}
+        _ = stopping.wait_for(|stopping| *stopping) => {}
+    }
+    let job = find(&api, &actor, &path).await?;
+    Ok(Json(state_answer(id, job.summary.state)))
+}
+
+/// Resolves when the job may have ended. Who falls behind in listening looks for himself.
+async fn ended(id: JobId, ends: &mut tokio::sync::broadcast::Receiver<JobId>) {
+    loop {
+        match ends.recv().await {
+            Ok(ended) if ended != id => {}
+            Ok(_) | Err(RecvError::Lagged(_) | RecvError::Closed) => return,
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Kinds: how each stands, and pausing them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::{
+    Extension, Json,
+    extract::{Path, State},
+};
+use http::StatusCode;
+use leasehold_api::{KindView, Page, Timestamp};
+use leasehold_domain::{HandlerState, JobState};
+use leasehold_store::{KindDepth, VersionRow};
+
+use super::{Api, acts, new_job, refusal::Refusal};
+use crate::config::{Actor, Config};
+
+/// Every kind that is configured or still has jobs.
+pub(super) async fn list(State(api): State<Api>) -> Result<Json<Page<KindView>>, Refusal> {
+    let store = api.daemon.store();
+    let (depths, paused, versions) = (store.depths().await?, store.paused_kinds().await?, store.versions().await?);
+    let config = api.daemon.config();
+    let paused: BTreeSet<_> = paused.into_iter().map(|paused| paused.kind).collect();
+    let configured = config.kinds.keys().map(|kind| kind.as_str().to_owned());
+    let kinds: BTreeSet<_> = configured.chain(depths.iter().map(|depth| depth.kind.clone())).collect();
+    let items = kinds
+        .into_iter()
+        .map(|kind| KindView { paused: paused.contains(&kind), ..view(kind, &config, &depths, &versions) });
+    Ok(Json(Page { items: items.collect(), next_cursor: None }))
+}
+
+fn view(kind: String, config: &Config, depths: &[KindDepth], versions: &[VersionRow]) -> KindView {
+    let policy = config.kinds.values().find(|policy| policy.kind.as_str() == kind);
+    let is_live = |row: &&VersionRow| {
+        row.state == HandlerState::Live
+            && row.current
+            && policy.is_some_and(|policy| policy.handler == row.version.name)
+    };
+    let live_version = versions.iter().find(is_live).map(|row| row.version.to_string());
+    let own = || depths.iter().filter(|depth| depth.kind == kind);
+    let ready = || own().filter(|depth| depth.state == JobState::Ready);
+    KindView {
+        handler: policy.map(|policy| policy.handler.to_string()),
+        owner: policy.map(|policy| policy.owner.clone()),
+        waiting_for_handler: live_version.is_none() && own().any(|depth| depth.jobs > 0),
+        live_version,
+        paused: false,
+        depth: depth_by_state(own()),
+        oldest_ready_at: ready().map(|depth| depth.oldest_visible_at_ms).min().map(Timestamp::from_ms),
+        kind,
+    }
+}
+
+/// Held jobs are ready as well, so a state can have several depths.
+fn depth_by_state<'a>(depths: impl Iterator<Item = &'a KindDepth>) -> BTreeMap<String, u64> {
+    let mut by_state = BTreeMap::new();
+    for depth in depths {
+        *by_state.entry(depth.state.as_str().to_owned()).or_default() += depth.jobs;
+    }
+    by_state
+}
+
+pub(super) async fn pause(api: State<Api>, actor: Extension<Actor>, kind: Path<String>) -> Result<StatusCode, Refusal> {
+    set_paused(&api, &actor, &kind, true).await
+}
+
+pub(super) async fn resume(
+    api: State<Api>,
+    actor: Extension<Actor>,
+    kind: Path<String>,
+) -> Result<StatusCode, Refusal> {
+    set_paused(&api, &actor, &kind, false).await
+}
+
+async fn set_paused(api: &Api, actor: &Actor, kind: &str, paused: bool) -> Result<StatusCode, Refusal> {
+    let config = api.daemon.config();
+    let policy = new_job::policy(kind, &config)?;
+    acts::pause_kind(&api.daemon, &policy.kind, paused, actor).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,27 @@
+//! The daemon: configuration, dispatcher, attempts, maintenance, HTTP and command line, on the queue and the sandbox.
+//!
+//! Data flows one way: a request becomes a row (`http`, `intake`, the store), a row becomes a lease (`dispatcher`), a
+//! lease becomes an attempt (`attempt`), an attempt becomes a verdict and a settlement (`settlement`). The crate holds no
+//! SQL and knows no wasmtime.
+
+mod artefacts;
+mod attempt;
+mod attempt_host;
+pub mod cli;
+mod clock;
+pub mod config;
+pub mod daemon;
+mod dispatcher;
+mod handlers;
+pub mod http;
+pub mod intake;
+mod maintenance;
+mod metrics;
+mod operations;
+mod running;
+mod serve;
+mod settlement;
+
+pub use handlers::{HandlerError, Pushed, ReloadError};
+pub use operations::{ReplayError, ReplayWish};
+pub use serve::{ServeError, serve};

@@ -1,0 +1,158 @@
+//! What is measured, in the words of Prometheus. Labels are kinds, causes, classes and versions: never data of a job.
+
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+/// Installs the recorder of this process.
+pub fn install() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildError> {
+    let builder = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)?
+        .set_buckets_for_metric(Matcher::Full(JOB_ATTEMPTS.into()), &ATTEMPTS)?;
+    let recorder = builder.build_recorder();
+    let handle = recorder.handle();
+    // A second daemon in one process, as in tests, keeps the first one's recorder.
+    if metrics::set_global_recorder(recorder).is_ok() {
+        describe();
+    }
+    Ok(handle)
+}
+
+const SECONDS: [f64; 14] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0];
+const ATTEMPTS: [f64; 8] = [1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 12.0, 20.0];
+
+const ENQUEUED: &str = "leasehold_jobs_enqueued_total";
+const ENDED: &str = "leasehold_jobs_ended_total";
+const ATTEMPTS_ENDED: &str = "leasehold_attempts_total";
+const JOB_ATTEMPTS: &str = "leasehold_job_attempts";
+const RUN_SECONDS: &str = "leasehold_attempt_run_seconds";
+const QUEUE_SECONDS: &str = "leasehold_job_wait_seconds";
+const LEASE_EXPIRIES: &str = "leasehold_lease_expiries_total";
+const STALE: &str = "leasehold_stale_settlements_total";
+const DEAD_LETTERS: &str = "leasehold_dead_letters_total";
+const DUPLICATES_PREVENTED: &str = "leasehold_duplicates_prevented_total";
+const DUPLICATES_APPLIED: &str = "leasehold_duplicates_applied_total";
+const UNKNOWN_CLASSES: &str = "leasehold_unclassified_errors_total";
+const CLASS_MISMATCHES: &str = "leasehold_error_class_mismatches_total";
+const OTHER_FINGERPRINTS: &str = "leasehold_step_other_fingerprints_total";
+const WRITE_FAILURES: &str = "leasehold_store_write_failures_total";
+const HEARTBEAT_DELAY: &str = "leasehold_heartbeat_delay_seconds";
+const SETTLE_SECONDS: &str = "leasehold_settle_commit_seconds";
+const DEPTH: &str = "leasehold_queue_jobs";
+const AGE: &str = "leasehold_queue_oldest_ready_seconds";
+const RUNNING: &str = "leasehold_attempts_running";
+const VERSION: &str = "leasehold_handler_version_live";
+
+fn describe() {
+    describe_counter!(ENQUEUED, "Jobs that were taken in, by kind.");
+    describe_counter!(ENDED, "Jobs that ended, by kind and state.");
+    describe_counter!(ATTEMPTS_ENDED, "Attempts that ended, by kind and how.");
+    describe_histogram!(JOB_ATTEMPTS, "Counted attempts of jobs that ended, by kind.");
+    describe_histogram!(RUN_SECONDS, Unit::Seconds, "How long guests ran, by kind.");
+    describe_histogram!(QUEUE_SECONDS, Unit::Seconds, "How long jobs were visible before their lease, by kind.");
+    describe_counter!(LEASE_EXPIRIES, "Leases that ran out, by kind.");
+    describe_counter!(STALE, "Settlements and step completions under a token that was no longer live, which changed nothing.");
+    describe_counter!(DEAD_LETTERS, "Dead letters, by kind and cause.");
+    describe_counter!(DUPLICATES_PREVENTED, "Effects and jobs that were asked for again and not run again, by what.");
+    describe_counter!(DUPLICATES_APPLIED, "Completions of a step whose effect another attempt also ran; 0 under the contract.");
+    describe_counter!(UNKNOWN_CLASSES, "Failures whose class is not in the vocabulary, by kind.");
+    describe_counter!(CLASS_MISMATCHES, "Failures whose class the vocabulary treats otherwise than the guest asked, by kind.");
+    describe_counter!(OTHER_FINGERPRINTS, "Applied steps that were begun again with another fingerprint, by kind.");
+    describe_counter!(WRITE_FAILURES, "Settlements that could not be written and were tried again, by code.");
+    describe_histogram!(HEARTBEAT_DELAY, Unit::Seconds, "How long after its time a heartbeat was durable.");
+    describe_histogram!(SETTLE_SECONDS, Unit::Seconds, "How long a settlement took to be durable.");
+    describe_gauge!(DEPTH, "Jobs that have not ended, by kind and state.");
+    describe_gauge!(AGE, Unit::Seconds, "How long the first ready job has been visible, by kind.");
+    describe_gauge!(RUNNING, "Attempts that run now.");
+    describe_gauge!(VERSION, "1 for each handler version that is live.");
+    // Counters that should stay at 0 are shown from the start, so that their absence is no good news.
+    counter!(STALE).absolute(0);
+    counter!(DUPLICATES_APPLIED).absolute(0);
+    for what in ["job", "step"] {
+        counter!(DUPLICATES_PREVENTED, "what" => what).absolute(0);
+    }
+}
+
+pub(crate) fn job_enqueued(kind: &str) {
+    counter!(ENQUEUED, "kind" => kind.to_owned()).increment(1);
+}
+
+pub(crate) fn duplicate_prevented(what: &'static str) {
+    counter!(DUPLICATES_PREVENTED, "what" => what).increment(1);
+}
+
+pub(crate) fn duplicate_applied() {
+    counter!(DUPLICATES_APPLIED).increment(1);
+}
+
+pub(crate) fn stale() {
+    counter!(STALE).increment(1);
+}
+
+pub(crate) fn lease_expired(kind: &str) {
+    counter!(LEASE_EXPIRIES, "kind" => kind.to_owned()).increment(1);
+}
+
+pub(crate) fn other_fingerprint(kind: &str) {
+    counter!(OTHER_FINGERPRINTS, "kind" => kind.to_owned()).increment(1);
+}
+
+pub(crate) fn unknown_class(kind: &str) {
+    counter!(UNKNOWN_CLASSES, "kind" => kind.to_owned()).increment(1);
+}
+
+pub(crate) fn class_mismatch(kind: &str) {
+    counter!(CLASS_MISMATCHES, "kind" => kind.to_owned()).increment(1);
+}
+
+pub(crate) fn write_failed(code: &'static str) {
+    counter!(WRITE_FAILURES, "code" => code).increment(1);
+}
+
+pub(crate) fn attempt_started(kind: &str, waited_ms: i64) {
+    histogram!(QUEUE_SECONDS, "kind" => kind.to_owned()).record(seconds(waited_ms));
+}
+
+pub(crate) fn attempt_ended(kind: &str, ended_as: &'static str, run_ms: u64) {
+    counter!(ATTEMPTS_ENDED, "kind" => kind.to_owned(), "ended_as" => ended_as).increment(1);
+    histogram!(RUN_SECONDS, "kind" => kind.to_owned()).record(seconds(i64::try_from(run_ms).unwrap_or(i64::MAX)));
+}
+
+pub(crate) fn job_ended(kind: &str, state: &'static str, attempts_used: u32) {
+    counter!(ENDED, "kind" => kind.to_owned(), "state" => state).increment(1);
+    histogram!(JOB_ATTEMPTS, "kind" => kind.to_owned()).record(f64::from(attempts_used));
+}
+
+pub(crate) fn dead_letter(kind: &str, cause: &'static str) {
+    counter!(DEAD_LETTERS, "kind" => kind.to_owned(), "cause" => cause).increment(1);
+}
+
+pub(crate) fn heartbeat(delay_ms: i64) {
+    histogram!(HEARTBEAT_DELAY).record(seconds(delay_ms));
+}
+
+pub(crate) fn settled(took_ms: i64) {
+    histogram!(SETTLE_SECONDS).record(seconds(took_ms));
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts and spans far below 2^52")]
+pub(crate) fn queue(kind: &str, state: &'static str, jobs: u64, oldest_ms: i64) {
+    gauge!(DEPTH, "kind" => kind.to_owned(), "state" => state).set(jobs as f64);
+    if state == "ready" {
+        gauge!(AGE, "kind" => kind.to_owned()).set(seconds(oldest_ms));
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a count far below 2^52")]
+pub(crate) fn running(attempts: usize) {
+    gauge!(RUNNING).set(attempts as f64);
+}
+
+pub(crate) fn version(name: &str, version: &str, live: bool) {
+    gauge!(VERSION, "handler" => name.to_owned(), "version" => version.to_owned()).set(if live { 1.0 } else { 0.0 });
+}
+
+#[allow(clippy::cast_precision_loss, reason = "spans far below 2^52 ms")]
+fn seconds(span_ms: i64) -> f64 {
+    span_ms.max(0) as f64 / 1_000.0
+}

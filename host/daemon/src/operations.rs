@@ -1,0 +1,153 @@
+//! What callers of the API have done to jobs, dead letters and kinds: each call is one transaction of the queue, and
+//! whatever waits for it is rung. It never checks who the caller is; the API does.
+
+use leasehold_domain::{DeadLetterId, HandlerVersion, JobId, Kind, StopReason, policy::InDoubtPolicy};
+use leasehold_store::{Cancelled, EnqueueAnswer, EnqueueJob, ReplayAnswer, ReplayRequest, StoreError};
+
+use crate::{
+    daemon::{Daemon, InForce},
+    intake::{self, IntakeError, SentJob},
+    metrics,
+};
+
+/// What an operator says with a replay.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReplayWish {
+    /// The version to run on; the handler's current one when absent.
+    pub version: Option<HandlerVersion>,
+    /// Why.
+    pub reason: String,
+    /// Why it should run on a version that the job has died on.
+    pub override_reason: Option<String>,
+    /// A payload in place of the original.
+    pub payload: Option<Vec<u8>>,
+}
+
+/// Why a replay could not be asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The kind of the dead letter has no handler in the configuration.
+    #[error("kind {0} is not configured; its dead letters can't be replayed until it is")]
+    UnknownKind(String),
+    /// The corrected payload is not acceptable.
+    #[error(transparent)]
+    Payload(#[from] IntakeError),
+    /// The queue refused.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl ReplayError {
+    /// The stable code of the error.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::UnknownKind(_) => "unknown_kind",
+            Self::Payload(error) => error.code(),
+            Self::Store(error) => error.code(),
+        }
+    }
+}
+
+impl Daemon {
+    /// Puts checked jobs in. Answers stand in the order of the jobs and are durable.
+    pub async fn enqueue(&self, jobs: Vec<EnqueueJob>, actor: &str) -> Result<Vec<EnqueueAnswer>, StoreError> {
+        let queue = self.config().queue.clone();
+        let kinds: Vec<_> = jobs.iter().map(|job| job.kind.clone()).collect();
+        let now_ms = self.now_ms();
+        let answers =
+            self.store.enqueue(jobs, actor, now_ms, queue.priority_step_ms, queue.queue_depth_max).await?;
+        for (kind, answer) in kinds.iter().zip(&answers) {
+            match answer {
+                EnqueueAnswer::Enqueued { .. } => metrics::job_enqueued(kind.as_str()),
+                EnqueueAnswer::Duplicate { .. } => metrics::duplicate_prevented("job"),
+                EnqueueAnswer::KeyConflict { .. } | EnqueueAnswer::QueueFull => {}
+            }
+        }
+        self.claimable.notify_one();
+        Ok(answers)
+    }
+
+    /// Cancels a job; a running one is stopped and ends as cancelled.
+    pub async fn cancel(&self, job: JobId, actor: &str) -> Result<Cancelled, StoreError> {
+        let cancelled = self.store.cancel(job, actor, self.now_ms()).await?;
+        match cancelled {
+            Cancelled::Now => {
+                self.job_ended(job);
+                self.claimable.notify_one();
+            }
+            Cancelled::WhenStopped(token) => {
+                self.running.stop(token, StopReason::Cancelled);
+            }
+            Cancelled::AlreadyEnded(_) | Cancelled::NotFound => {}
+        }
+        Ok(cancelled)
+    }
+
+    /// Replays a dead letter onto a live version, or says why not. None when there is no such dead letter.
+    pub async fn replay(
+        &self,
+        id: DeadLetterId,
+        wish: ReplayWish,
+        actor: &str,
+    ) -> Result<Option<ReplayAnswer>, ReplayError> {
+        let Some(letter) = self.store.dead_letter(id).await? else { return Ok(None) };
+        let in_force = self.in_force();
+        let kind = letter.summary.kind;
+        let policy = Kind::new(kind.clone()).ok().and_then(|kind| in_force.config.kinds.get(&kind).cloned());
+        let policy = policy.ok_or(ReplayError::UnknownKind(kind))?;
+        if let Some(payload) = &wish.payload {
+            let sent =
+                SentJob { kind: policy.kind.as_str().to_owned(), payload: payload.clone(), ..SentJob::default() };
+            intake::check(&in_force.config, sent, self.now_ms())?;
+        }
+        let answer = self
+            .store
+            .replay(ReplayRequest {
+                dead_letter: id,
+                handler: policy.handler,
+                version: wish.version,
+                damaged: in_force.damaged.clone(),
+                actor: actor.to_owned(),
+                reason: wish.reason,
+                override_reason: wish.override_reason,
+                payload: wish.payload,
+                begin_again: policy.in_doubt == InDoubtPolicy::BeginAgain,
+                now_ms: self.now_ms(),
+                priority_step_ms: in_force.config.queue.priority_step_ms,
+            })
+            .await?;
+        self.claimable.notify_one();
+        Ok((answer != ReplayAnswer::NotFound).then_some(answer))
+    }
+
+    /// Pauses a kind or lets it go on. False when it was so already.
+    pub async fn pause_kind(&self, kind: &Kind, pause: bool, actor: &str) -> Result<bool, StoreError> {
+        let _one_at_a_time = self.changing_handlers.lock().await;
+        let changed = self.store.pause_kind(kind, pause, actor, self.now_ms()).await?;
+        self.read_paused_kinds().await?;
+        Ok(changed)
+    }
+
+    pub(crate) async fn read_paused_kinds(&self) -> Result<(), StoreError> {
+        let paused = self.store.paused_kinds().await?.into_iter().map(|paused| paused.kind).collect();
+        self.put_in_force(InForce { paused, ..InForce::clone(&self.in_force()) });
+        Ok(())
+    }
+
+    /// The measurements in Prometheus' text form, with the depth of the queue as of now.
+    pub async fn metrics_text(&self) -> Result<String, StoreError> {
+        let now_ms = self.now_ms();
+        let config = self.config();
+        let depths = self.store.depths().await?;
+        for kind in config.kinds.keys() {
+            for state in ["waiting", "ready", "leased"] {
+                let matching = depths.iter().filter(|depth| depth.kind == kind.as_str() && depth.state.as_str() == state);
+                let jobs = matching.clone().map(|depth| depth.jobs).sum();
+                let oldest_ms = matching.map(|depth| now_ms - depth.oldest_visible_at_ms).max().unwrap_or(0);
+                metrics::queue(kind.as_str(), state, jobs, oldest_ms);
+            }
+        }
+        metrics::running(self.running.len());
+        Ok(self.metrics.render())
+    }
+}

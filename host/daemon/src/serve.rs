@@ -1,0 +1,204 @@
+//! A daemon from its start to its end: open, recover, serve, drain, close. Each step is done before the next begins;
+//! nothing half starts.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use leasehold_domain::StopReason;
+use leasehold_sandbox::{Sandbox, SandboxConfig, SandboxError};
+use leasehold_store::{Durability, OpenError, Store, StoreError, StoreOptions};
+use tokio::{
+    net::UnixListener,
+    signal::unix::{Signal, SignalKind, signal},
+    sync::oneshot,
+};
+
+use crate::{
+    artefacts::{ArtefactError, Artefacts},
+    config::{self, Config},
+    daemon::Daemon,
+    dispatcher, http,
+    maintenance::{heartbeats, reaper, recovery, retention},
+    metrics,
+};
+
+/// The exit status of a daemon that was told to stop at once.
+const STOPPED_AT_ONCE: i32 = 130;
+
+/// Why a daemon could not start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The database can't be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The sandbox can't be started.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    /// The directory of stored components can't be used.
+    #[error(transparent)]
+    Artefacts(#[from] ArtefactError),
+    /// The queue failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A file, a socket or a signal can't be used.
+    #[error("{what}: {error}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        error: std::io::Error,
+    },
+    /// The metrics can't be set up.
+    #[error("the metrics can't be set up: {0}")]
+    Metrics(String),
+}
+
+impl ServeError {
+    /// The stable code of the error.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Open(error) => error.code(),
+            Self::Sandbox(_) => "sandbox",
+            Self::Artefacts(_) => "handlers_directory",
+            Self::Store(error) => error.code(),
+            Self::Io { .. } => "io",
+            Self::Metrics(_) => "metrics",
+        }
+    }
+}
+
+/// Serves until a signal ends it.
+pub async fn serve(config: Config) -> Result<(), ServeError> {
+    let mut terminate = listen_for(SignalKind::terminate())?;
+    let mut interrupt = listen_for(SignalKind::interrupt())?;
+    let mut hang_up = listen_for(SignalKind::hangup())?;
+    let (daemon, listener) = start(config).await?;
+    let (stop_http, http_stopped) = oneshot::channel();
+    let server = tokio::spawn(http::serve(listener, Arc::clone(&daemon), async {
+        let _ = http_stopped.await;
+    }));
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hang_up.recv() => reload(&daemon).await,
+        }
+    }
+    tracing::info!("stopping: no further leases are taken");
+    tokio::select! {
+        () = drain(&daemon) => {}
+        _ = terminate.recv() => stop_at_once(),
+        _ = interrupt.recv() => stop_at_once(),
+    }
+    let _ = stop_http.send(());
+    let _ = tokio::time::timeout(Duration::from_secs(5), server).await;
+    let socket = daemon.config().daemon.socket.clone();
+    let closing = Arc::clone(&daemon);
+    let _ = tokio::task::spawn_blocking(move || closing.store.close()).await;
+    let _ = std::fs::remove_file(socket);
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn listen_for(kind: SignalKind) -> Result<Signal, ServeError> {
+    signal(kind).map_err(|error| ServeError::Io { what: "listening for signals".into(), error })
+}
+
+/// Everything up to the first answer. The lock comes first, so that a second daemon changes nothing.
+async fn start(config: Config) -> Result<(Arc<Daemon>, UnixListener), ServeError> {
+    let store = Store::open(&store_options(&config))?;
+    let sandbox = Sandbox::new(sandbox_config(&config))?;
+    let artefacts = Artefacts::open(config.daemon.data_dir.join("handlers"))?;
+    let metrics = metrics::install().map_err(|error| ServeError::Metrics(error.to_string()))?;
+    tracing::info!(sandbox = %sandbox.describe(), data_dir = %config.daemon.data_dir.display(), "started");
+    let socket = config.daemon.socket.clone();
+    warn_of_absent_secrets(&config);
+    let daemon = Arc::new(Daemon::new(store, sandbox, artefacts, config, metrics));
+    if let Some(problem) = daemon.store.key_problem() {
+        tracing::error!(code = "key_unavailable", %problem, "nothing is enqueued or leased until the key is back; reads go on");
+    } else {
+        recovery::run(&daemon).await?;
+    }
+    daemon.read_paused_kinds().await?;
+    daemon.prepare_live_handlers().await?;
+    let listener = http::bind(&socket).map_err(|error| ServeError::Io {
+        what: format!("listening on {}", socket.display()),
+        error,
+    })?;
+    tokio::spawn(heartbeats::run(Arc::clone(&daemon)));
+    tokio::spawn(reaper::run(Arc::clone(&daemon)));
+    tokio::spawn(retention::run(Arc::clone(&daemon)));
+    tokio::spawn(dispatcher::run(Arc::clone(&daemon)));
+    tracing::info!(socket = %socket.display(), "ready");
+    Ok((daemon, listener))
+}
+
+fn store_options(config: &Config) -> StoreOptions {
+    StoreOptions {
+        directory: config.daemon.data_dir.clone(),
+        key_file: config.daemon.key_file.clone(),
+        durability: match config.queue.durability {
+            config::Durability::Full => Durability::Full,
+            config::Durability::Normal => Durability::Normal,
+        },
+        wal_autocheckpoint_pages: config.queue.wal_autocheckpoint_pages,
+    }
+}
+
+fn sandbox_config(config: &Config) -> SandboxConfig {
+    SandboxConfig {
+        slots: config.sandbox.slots as usize,
+        memory_max_bytes: config.sandbox.limits.memory_max_bytes,
+        stack_max_bytes: config.sandbox.stack_max_bytes,
+        component_max_bytes: config.sandbox.component_max_bytes,
+        compiled_directory: config.daemon.data_dir.join("compiled"),
+    }
+}
+
+fn warn_of_absent_secrets(config: &Config) {
+    for (handler, granted) in &config.handlers {
+        for secret in &granted.absent_secrets {
+            tracing::warn!(%handler, %secret, "an optional secret is not set; jobs that need it will fail");
+        }
+    }
+}
+
+async fn reload(daemon: &Daemon) {
+    match daemon.reload("signal:SIGHUP").await {
+        Ok(()) => tracing::info!("the configuration was reloaded"),
+        Err(error) => tracing::error!(code = error.code(), %error, "the configuration was not reloaded; the one before stays in force"),
+    }
+}
+
+/// Lets running guests finish within the grace time, while their leases are still extended; then stops them, which
+/// releases their leases.
+async fn drain(daemon: &Daemon) {
+    daemon.stopping.store(true, Ordering::SeqCst);
+    daemon.claimable.notify_one();
+    let grace_ms = u64::try_from(daemon.config().daemon.shutdown_grace_ms).unwrap_or(0);
+    if tokio::time::timeout(Duration::from_millis(grace_ms), all_ended(daemon)).await.is_err() {
+        tracing::warn!(attempts = daemon.running.len(), "the grace time is over; guests are stopped and their leases released");
+        daemon.running.stop_all(StopReason::Shutdown);
+        all_ended(daemon).await;
+    }
+}
+
+async fn all_ended(daemon: &Daemon) {
+    loop {
+        let mut ended = std::pin::pin!(daemon.running.ended.notified());
+        // Enrolled before the look, so that no end falls between the two.
+        ended.as_mut().enable();
+        if daemon.running.len() == 0 {
+            return;
+        }
+        ended.await;
+    }
+}
+
+/// A second signal. What is not settled stays leased; the next start gives it back.
+fn stop_at_once() {
+    tracing::warn!("stopping at once; the next start gives the leases back");
+    std::process::exit(STOPPED_AT_ONCE);
+}

@@ -1,0 +1,209 @@
+//! From an ended attempt to a durable end: decide, redact, write. A verdict that can't be written is held here and tried
+//! again until it is durable or the lease is lost; the handler does not run again for it.
+
+use std::time::Duration;
+
+use leasehold_domain::{
+    Cause, ErrorClass, JobState, KindPolicy, Outcome, StopReason, Verdict,
+    backoff::{Backoff, Jitter},
+    redaction::{Masker, Subject},
+    verdict::{Decision, JobFacts, decide},
+};
+use leasehold_sandbox::LogLine;
+use leasehold_store::{AttemptRecordText, Contents, DeadLetterText, Settled, Settlement};
+
+use crate::{
+    attempt::Ended,
+    daemon::{Daemon, InForce},
+    metrics,
+};
+
+/// The delay between tries to write a verdict.
+const WRITE_BACKOFF: Backoff = Backoff { min_ms: 50, max_ms: 10_000 };
+/// What stands for a payload that can't be opened.
+const UNOPENED_VIEW: &str = "\"[redacted: it can't be opened]\"";
+
+/// How an outcome is recorded.
+pub(crate) const fn ended_as(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Done { .. } => "done",
+        Outcome::Suppressed { .. } => "suppressed",
+        Outcome::Stopped(StopReason::Cancelled) => "cancelled",
+        Outcome::Stopped(StopReason::Shutdown) | Outcome::StepInProgress { .. } => "released",
+        Outcome::LeaseExpired | Outcome::Stopped(StopReason::LeaseLost) => "expired",
+        Outcome::DaemonStopped => "daemon_stopped",
+        Outcome::HandlerUnavailable { .. } | Outcome::ReplayTargetNotLive { .. } => "not_run",
+        Outcome::Failed { .. }
+        | Outcome::Broke { .. }
+        | Outcome::DownstreamTimeout { .. }
+        | Outcome::StepInDoubt { .. } => "failed",
+    }
+}
+
+/// Decides about an ended attempt and settles it.
+pub(crate) async fn settle(
+    daemon: &Daemon,
+    in_force: &InForce,
+    policy: &KindPolicy,
+    facts: &JobFacts,
+    contents: Option<&Contents>,
+    ended: Ended,
+    only_if_expired: bool,
+) {
+    let decision = decide(
+        facts,
+        &ended.outcome,
+        policy,
+        &in_force.config.vocabulary,
+        in_force.config.queue.release,
+        daemon.now_ms(),
+        draw_jitter(),
+    );
+    let settlement = prepare(daemon, in_force, policy, facts, contents, &decision, ended, only_if_expired);
+    let state = end_state(&decision.verdict);
+    match write(daemon, settlement).await {
+        Settled::LeaseLost => {
+            // The reaper finds leases that were extended or settled meanwhile; that is no stale result.
+            if !only_if_expired {
+                metrics::stale();
+                tracing::warn!(job = %facts.job, attempt = %facts.attempt, "a late result changed nothing: its lease was lost");
+            }
+        }
+        Settled::Applied { dead_letter } => {
+            count(policy, facts, &decision, state);
+            if let (Some(dead_letter), Verdict::Die { cause }) = (dead_letter, &decision.verdict) {
+                report_death(policy, facts, &decision, dead_letter, *cause);
+            }
+            if state.is_some() {
+                daemon.job_ended(facts.job);
+            }
+        }
+    }
+}
+
+/// The settlement with all of its text redacted, before anything is written.
+#[allow(clippy::too_many_arguments, reason = "everything that is known of the attempt, used once")]
+fn prepare(
+    daemon: &Daemon,
+    in_force: &InForce,
+    policy: &KindPolicy,
+    facts: &JobFacts,
+    contents: Option<&Contents>,
+    decision: &Decision,
+    ended: Ended,
+    only_if_expired: bool,
+) -> Settlement {
+    let recorded_as = ended_as(&ended.outcome);
+    let mut verdict = decision.verdict.clone();
+    let has_text = decision.problem.is_some() || !ended.log.is_empty() || matches!(verdict, Verdict::Suppress { .. });
+    let masker = (has_text || ended.trap.is_some()).then(|| masker(in_force, policy, contents)).flatten();
+    let mask = |text: &str| masker.as_ref().map_or_else(|| "[redacted]".to_owned(), |masker| masker.text(text));
+    if let Verdict::Suppress { reason } = &mut verdict {
+        *reason = mask(reason);
+    }
+    let dead_letter = matches!(verdict, Verdict::Die { .. }).then(|| DeadLetterText {
+        view: masker.as_ref().map_or_else(|| UNOPENED_VIEW.to_owned(), |masker| masker.payload_view().to_owned()),
+        masked_key: "[redacted]".to_owned(),
+        keep_original: policy.keep_original,
+    });
+    Settlement {
+        token: leasehold_domain::FencingToken { job: facts.job, attempt: facts.attempt },
+        now_ms: daemon.now_ms(),
+        attempt: AttemptRecordText {
+            ended_as: if matches!(verdict, Verdict::Release { .. }) { "released" } else { recorded_as },
+            error_class: decision.class().map(|class| class.as_str().to_owned()),
+            message: decision.problem.as_ref().map(|problem| mask(&problem.message)),
+            log: (!ended.log.is_empty()).then(|| mask(&log_text(&ended.log))),
+            trap: ended.trap.as_deref().map(mask),
+        },
+        verdict,
+        effects: ended.effects,
+        dead_letter,
+        only_if_expired,
+        priority_step_ms: in_force.config.queue.priority_step_ms,
+    }
+}
+
+/// The masker of one job; none when its contents can't be opened, and then all of its text is masked whole.
+fn masker(in_force: &InForce, policy: &KindPolicy, contents: Option<&Contents>) -> Option<Masker> {
+    let contents = contents?;
+    let subject = Subject {
+        payload: &contents.payload,
+        format: policy.payload,
+        key: Some(&contents.key),
+        metadata: &contents.metadata,
+    };
+    let grants = in_force.config.handlers.get(&policy.handler).map(|handler| &handler.grants);
+    let secrets = grants.into_iter().flat_map(|grants| {
+        grants.secrets.iter().filter_map(|name| grants.settings.get(name)).map(String::as_bytes)
+    });
+    Some(Masker::new(in_force.config.redaction_rules(&policy.kind), subject, secrets))
+}
+
+fn log_text(lines: &[LogLine]) -> String {
+    let lines: Vec<_> = lines.iter().map(|line| format!("{}: {}", line.level.as_str(), line.text)).collect();
+    lines.join("\n")
+}
+
+/// Writes until it is durable or the lease is lost. The guest has ended, so nothing runs twice for a failed write.
+async fn write(daemon: &Daemon, settlement: Settlement) -> Settled {
+    let mut failures = 0;
+    loop {
+        let begun_ms = daemon.now_ms();
+        match daemon.store.settle(settlement.clone()).await {
+            Ok(settled) => {
+                metrics::settled(daemon.now_ms() - begun_ms);
+                return settled;
+            }
+            Err(error) => {
+                failures += 1;
+                metrics::write_failed(error.code());
+                tracing::error!(token = %settlement.token, code = error.code(), %error, failures, "a settlement could not be written; it is held and tried again");
+                if matches!(error, leasehold_store::StoreError::Closed) {
+                    return Settled::LeaseLost;
+                }
+                let delay_ms = WRITE_BACKOFF.delay_ms(failures, draw_jitter());
+                tokio::time::sleep(Duration::from_millis(u64::try_from(delay_ms).unwrap_or(0))).await;
+            }
+        }
+    }
+}
+
+const fn end_state(verdict: &Verdict) -> Option<JobState> {
+    match verdict {
+        Verdict::Complete { .. } => Some(JobState::Done),
+        Verdict::Suppress { .. } => Some(JobState::Suppressed),
+        Verdict::Die { .. } => Some(JobState::Dead),
+        Verdict::Cancel => Some(JobState::Cancelled),
+        Verdict::Retry { .. } | Verdict::Release { .. } => None,
+    }
+}
+
+fn count(policy: &KindPolicy, facts: &JobFacts, decision: &Decision, state: Option<JobState>) {
+    let kind = policy.kind.as_str();
+    if decision.unknown_class {
+        metrics::unknown_class(kind);
+    }
+    if decision.mismatch {
+        metrics::class_mismatch(kind);
+    }
+    if let Some(state) = state {
+        metrics::job_ended(kind, state.as_str(), facts.attempts_used);
+    }
+}
+
+fn report_death(policy: &KindPolicy, facts: &JobFacts, decision: &Decision, dead_letter: i64, cause: Cause) {
+    metrics::dead_letter(policy.kind.as_str(), cause.as_str());
+    let class = decision.class().map_or("unclassified", ErrorClass::as_str);
+    tracing::warn!(
+        job = %facts.job, kind = %policy.kind, dead_letter, cause = cause.as_str(), class,
+        "a job died; it is kept as a dead letter"
+    );
+}
+
+/// A draw for a backoff. Without random bytes of the system all jitter is the longest.
+pub(crate) fn draw_jitter() -> Jitter {
+    let mut bytes = [0xff; 8];
+    let _ = getrandom::fill(&mut bytes);
+    Jitter::from_bits(u64::from_le_bytes(bytes))
+}

@@ -1,0 +1,24 @@
+//! Masks personal data wherever an operator could see it: in payloads by policy, in texts by value.
+//!
+//! Everything here takes time linear in what it reads. It never does I/O, never keeps the clear text of what it masked
+//! beyond the values that it has to find again, and never recurses, so that nesting can't exhaust a stack.
+
+mod decode;
+#[cfg(test)]
+mod documents;
+mod json;
+mod masker;
+mod path;
+mod payload;
+mod rules;
+mod text;
+
+pub use json::{JsonError, is_well_formed};
+pub use masker::{Masker, Subject};
+pub use path::{FieldPath, PathError};
+pub use payload::RedactedPayload;
+pub use rules::Rules;
+pub use text::TextMasker;
+
+/// What stands in the place of what was masked.
+pub const REDACTED: &str = "[redacted]";

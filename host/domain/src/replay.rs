@@ -1,0 +1,197 @@
+//! Whether a dead letter may be replayed, and onto which version. It never looks anything up.
+
+use crate::{Cause, Digest, HandlerState, HandlerVersion, VersionId};
+
+/// A stored version as a replay sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its row.
+    pub id: VersionId,
+    /// Its name and version.
+    pub version: HandlerVersion,
+    /// Its digest.
+    pub digest: Digest,
+    /// Where it stands.
+    pub state: HandlerState,
+    /// Whether its stored component is there and has its digest.
+    pub intact: bool,
+    /// Whether it is the handler's current version.
+    pub current: bool,
+}
+
+/// What is known when a replay is asked for.
+#[derive(Debug, Clone)]
+pub struct ReplayFacts<'a> {
+    /// Why the job died.
+    pub cause: Cause,
+    /// The digests on which this job has died before, this dead letter included.
+    pub died_on: &'a [Digest],
+    /// All stored versions of the handler.
+    pub versions: &'a [Candidate],
+    /// The version that the operator named.
+    pub asked: Option<&'a HandlerVersion>,
+    /// Whether the payload is corrected with the replay.
+    pub payload_corrected: bool,
+    /// Why the operator overrides the wait for a fix.
+    pub override_reason: Option<&'a str>,
+    /// Steps in doubt that no operator has resolved, unless the kind begins them again.
+    pub unresolved_steps: &'a [String],
+}
+
+/// Why a replay is refused. Each says what would make it go through.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReplayRefusal {
+    /// The version is not live.
+    #[error("{wanted} is not live ({state}); live: {live}. Activate it, or name a version that is live.")]
+    VersionNotLive {
+        /// What was asked for.
+        wanted: String,
+        /// Where it stands.
+        state: String,
+        /// The versions that are live.
+        live: String,
+    },
+    /// The version is the one that the job died on.
+    #[error(
+        "this job has died on {version} ({digest}) before; activate a fixed version, correct the payload, or override with a reason"
+    )]
+    DefectNotFixed {
+        /// The version that the replay would have run on.
+        version: String,
+        /// Its digest, shortened.
+        digest: String,
+    },
+    /// A step in doubt has to be resolved by an operator first.
+    #[error("steps in doubt: {steps}; say for each whether it was applied before replaying")]
+    StepUnresolved {
+        /// Their names.
+        steps: String,
+    },
+}
+
+impl ReplayRefusal {
+    /// The stable code of the refusal.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::VersionNotLive { .. } => "version_not_live",
+            Self::DefectNotFixed { .. } => "defect_not_fixed",
+            Self::StepUnresolved { .. } => "step_unresolved",
+        }
+    }
+}
+
+/// Picks the version that a replay is bound to, or refuses.
+pub fn choose_target<'a>(facts: &ReplayFacts<'a>) -> Result<&'a Candidate, ReplayRefusal> {
+    let target = named_or_current(facts).filter(|candidate| is_live(candidate));
+    let Some(target) = target else { return Err(not_live(facts)) };
+    if !facts.unresolved_steps.is_empty() {
+        return Err(ReplayRefusal::StepUnresolved { steps: facts.unresolved_steps.join(", ") });
+    }
+    let excused = facts.payload_corrected || facts.override_reason.is_some_and(|reason| !reason.trim().is_empty());
+    if facts.cause.blames_handler() && facts.died_on.contains(&target.digest) && !excused {
+        return Err(ReplayRefusal::DefectNotFixed {
+            version: target.version.to_string(),
+            digest: target.digest.short(),
+        });
+    }
+    Ok(target)
+}
+
+fn named_or_current<'a>(facts: &ReplayFacts<'a>) -> Option<&'a Candidate> {
+    match facts.asked {
+        Some(asked) => facts.versions.iter().find(|candidate| candidate.version == *asked),
+        None => facts.versions.iter().find(|candidate| candidate.current),
+    }
+}
+
+fn is_live(candidate: &Candidate) -> bool {
+    candidate.state == HandlerState::Live && candidate.intact
+}
+
+fn not_live(facts: &ReplayFacts<'_>) -> ReplayRefusal {
+    let found = named_or_current(facts);
+    let live: Vec<_> = facts.versions.iter().filter(|c| is_live(c)).map(|c| c.version.to_string()).collect();
+    ReplayRefusal::VersionNotLive {
+        wanted: facts.asked.map_or_else(|| "the handler's current version".to_owned(), ToString::to_string),
+        state: match found {
+            None => "not stored".to_owned(),
+            Some(candidate) if !candidate.intact => "its stored component is missing or damaged".to_owned(),
+            Some(candidate) => candidate.state.as_str().to_owned(),
+        },
+        live: if live.is_empty() { "none".to_owned() } else { live.join(", ") },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(version: &str, state: HandlerState, current: bool) -> Candidate {
+        Candidate {
+            id: VersionId(1),
+            version: version.parse().unwrap(),
+            digest: Digest::of(version.as_bytes()),
+            state,
+            intact: true,
+            current,
+        }
+    }
+
+    fn facts<'a>(versions: &'a [Candidate], died_on: &'a [Digest]) -> ReplayFacts<'a> {
+        ReplayFacts {
+            cause: Cause::Poison,
+            died_on,
+            versions,
+            asked: None,
+            payload_corrected: false,
+            override_reason: None,
+            unresolved_steps: &[],
+        }
+    }
+
+    #[test]
+    fn r1_a_replay_takes_the_current_version_or_the_named_live_one() {
+        let versions =
+            [candidate("h@1.0.0", HandlerState::Live, false), candidate("h@1.1.0", HandlerState::Live, true)];
+        let named = "h@1.0.0".parse().unwrap();
+        assert_eq!(choose_target(&facts(&versions, &[])).unwrap().version.to_string(), "h@1.1.0");
+        let chosen = choose_target(&ReplayFacts { asked: Some(&named), ..facts(&versions, &[]) }).unwrap();
+        assert_eq!(chosen.version, named);
+    }
+
+    #[test]
+    fn r1_a_version_that_is_not_intact_and_live_is_refused_with_what_is_live() {
+        let mut versions =
+            vec![candidate("h@1.0.0", HandlerState::Retired, false), candidate("h@1.1.0", HandlerState::Live, true)];
+        for named in ["h@1.0.0", "h@9.9.9"] {
+            let named = named.parse().unwrap();
+            let refusal = choose_target(&ReplayFacts { asked: Some(&named), ..facts(&versions, &[]) }).unwrap_err();
+            assert_eq!(refusal.code(), "version_not_live");
+            assert!(refusal.to_string().contains("live: h@1.1.0"), "{refusal}");
+        }
+        versions[1].intact = false;
+        assert_eq!(choose_target(&facts(&versions, &[])).unwrap_err().code(), "version_not_live");
+    }
+
+    #[test]
+    fn r2_a_version_that_the_job_died_on_is_refused_unless_excused() {
+        let versions = [candidate("h@1.0.0", HandlerState::Live, true)];
+        let died_on = [versions[0].digest];
+        let base = facts(&versions, &died_on);
+        assert_eq!(choose_target(&base).unwrap_err().code(), "defect_not_fixed");
+        assert!(choose_target(&ReplayFacts { payload_corrected: true, ..base.clone() }).is_ok());
+        assert!(choose_target(&ReplayFacts { override_reason: Some("provider was down"), ..base.clone() }).is_ok());
+        assert!(choose_target(&ReplayFacts { override_reason: Some(" "), ..base.clone() }).is_err());
+        assert!(choose_target(&ReplayFacts { cause: Cause::Exhausted, ..base }).is_ok());
+    }
+
+    #[test]
+    fn r8_a_step_in_doubt_is_resolved_first() {
+        let versions = [candidate("h@1.0.0", HandlerState::Live, true)];
+        let unresolved = ["charge".to_owned()];
+        let refusal =
+            choose_target(&ReplayFacts { unresolved_steps: &unresolved, ..facts(&versions, &[]) }).unwrap_err();
+        assert_eq!(refusal.code(), "step_unresolved");
+    }
+}

@@ -1,0 +1,89 @@
+//! The state of one attempt's store, and how the store is made: limits, epoch and handles bounded before any guest code
+//! runs.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
+
+use wasmtime::{Engine, Store, UpdateDeadline, component::ResourceTable};
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi_config::WasiConfigVariables;
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
+
+use crate::{attempt::Attempt, imports, limits::GuestLimiter, outbound::Outbound};
+
+/// Resources that a guest holds at once: streams, requests, steps.
+const HANDLES_MAX: usize = 10_000;
+/// A guest writes an outgoing body in pieces of up to this size, whatever its limits are.
+const CALL_LEAST_BYTES: usize = 2 << 20;
+
+/// What the imports of one attempt work on.
+pub(crate) struct GuestState {
+    pub(crate) attempt: Arc<Attempt>,
+    pub(crate) table: ResourceTable,
+    pub(crate) settings: Arc<WasiConfigVariables>,
+    pub(crate) limiter: GuestLimiter,
+    wasi: WasiCtx,
+    http: WasiHttpCtx,
+    outbound: Outbound,
+}
+
+impl crate::bindings::leasehold::job::types::Host for GuestState {}
+
+impl WasiView for GuestState {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+impl WasiHttpView for GuestState {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView { ctx: &mut self.http, table: &mut self.table, hooks: &mut self.outbound }
+    }
+}
+
+/// A fresh store for one attempt.
+pub(crate) fn store(engine: &Engine, attempt: &Arc<Attempt>, settings: &Arc<WasiConfigVariables>) -> Store<GuestState> {
+    let mut table = ResourceTable::new();
+    table.set_max_capacity(HANDLES_MAX);
+    let state = GuestState {
+        attempt: attempt.clone(),
+        table,
+        settings: settings.clone(),
+        limiter: GuestLimiter::new(&attempt.limits),
+        wasi: imports::wasi::context(&attempt.log),
+        http: WasiHttpCtx::new(),
+        outbound: Outbound::new(attempt.clone()),
+    };
+    let mut store = Store::new(engine, state);
+    store.limiter(|state| &mut state.limiter);
+    store.set_max_component_handles(HANDLES_MAX);
+    store.set_hostcall_fuel(call_max_bytes(attempt));
+    store.set_epoch_deadline(1);
+    let attempt = attempt.clone();
+    store.epoch_deadline_callback(move |_| Ok(at_tick(&attempt)));
+    store
+}
+
+/// How many bytes a guest hands over in one call, its result included.
+fn call_max_bytes(attempt: &Attempt) -> usize {
+    attempt.limits.output_max_bytes.max(attempt.limits.effects_max_bytes).max(CALL_LEAST_BYTES)
+}
+
+/// At each tick a running guest gives way to the others, or is interrupted. Giving way through the runtime's own queue
+/// lets its timers and sockets be served, which a plain yield would starve.
+fn at_tick(attempt: &Arc<Attempt>) -> UpdateDeadline {
+    if attempt.stop.ended().is_some() || Instant::now() >= attempt.deadline {
+        return UpdateDeadline::Interrupt;
+    }
+    let attempt = attempt.clone();
+    attempt.yielding.store(true, Ordering::Release);
+    UpdateDeadline::YieldCustom(
+        1,
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            attempt.yielding.store(false, Ordering::Release);
+        }),
+    )
+}

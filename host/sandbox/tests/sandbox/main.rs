@@ -1,0 +1,10 @@
+//! The sandbox against real guests: those of `tests/guests`, built with the SDK, and a real HTTP server on this machine.
+//! One engine serves the whole process.
+
+mod limits;
+mod outbound;
+mod preparing;
+mod reach;
+mod steps;
+mod stopping;
+mod support;

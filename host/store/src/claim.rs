@@ -1,0 +1,401 @@
+//! Due jobs are leased and their attempts numbered and counted, in one transaction. It never leases a job whose
+//! attempts are used up, and it never decides how many may run: the caller took its permits before.
+
+use leasehold_domain::{
+    AttemptNumber, Digest, FencingToken, HandlerName, HandlerVersion, JobId, Kind, Lane, ReplayId, TimestampMs, VersionId,
+};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::{Store, StoreError, keys::Keys, lanes, rows::Extras, seal::Purpose, writer::Urgency};
+
+/// How many due jobs a claim makes ready at the most.
+const PROMOTE_BATCH: i64 = 1_000;
+/// How many times a claim looks for more when blocked lanes took the place of candidates.
+const ROUNDS: usize = 8;
+
+/// What a claim takes.
+#[derive(Debug, Clone)]
+pub struct ClaimRequest {
+    /// The queue's time.
+    pub now_ms: TimestampMs,
+    /// How many jobs at the most.
+    pub max: usize,
+    /// The kinds that have room.
+    pub kinds: Vec<KindClaim>,
+}
+
+/// One kind that has room for further attempts.
+#[derive(Debug, Clone)]
+pub struct KindClaim {
+    /// The kind.
+    pub kind: Kind,
+    /// Its handler, whose current version serves it.
+    pub handler: HandlerName,
+    /// How many jobs of the kind at the most.
+    pub max: usize,
+    /// The cap on attempts.
+    pub attempts_max: u32,
+    /// How long the lease holds at first.
+    pub visibility_timeout_ms: i64,
+    /// How far heartbeats may extend it: the attempt's deadline and the time to write its result.
+    pub lease_max_ms: i64,
+    /// How many attempts of one lane may run.
+    pub lane_concurrency: Option<u32>,
+    /// Whether lanes of the kind may be cooling down.
+    pub cooldown: bool,
+}
+
+/// The version that an attempt runs on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunOn {
+    /// Its row.
+    pub id: VersionId,
+    /// Its name and version.
+    pub version: HandlerVersion,
+    /// Its component.
+    pub digest: Digest,
+    /// Whether a replay is bound to it.
+    pub bound: bool,
+    /// Whether it was live when the job was leased.
+    pub live: bool,
+}
+
+/// The replay that an attempt belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplayInfo {
+    /// The replay.
+    pub id: ReplayId,
+    /// 1 for the first replay of the job.
+    pub number: u32,
+    /// Who asked for it.
+    pub actor: String,
+    /// When.
+    pub at_ms: TimestampMs,
+}
+
+/// What a claim found.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// The leased jobs.
+    pub jobs: Vec<Claimed>,
+    /// How many jobs had no attempt left under a cap that was lowered; their leases have run out, for the reaper.
+    pub used_up: usize,
+}
+
+/// A leased job.
+#[derive(Debug, Clone)]
+pub struct Claimed {
+    /// The fencing token.
+    pub token: FencingToken,
+    /// The kind.
+    pub kind: Kind,
+    /// The lane.
+    pub lane: Option<Lane>,
+    /// How many attempts have counted, this one included.
+    pub attempts_used: u32,
+    /// How many times running the host has given the attempt back.
+    pub releases_running: u32,
+    /// When the job was enqueued.
+    pub enqueued_at_ms: TimestampMs,
+    /// When it became visible.
+    pub visible_at_ms: TimestampMs,
+    /// When the lease runs out unless it is extended.
+    pub lease_expires_at_ms: TimestampMs,
+    /// The payload's media type.
+    pub content_type: String,
+    /// The version to run on.
+    pub run_on: RunOn,
+    /// The replay that this attempt belongs to.
+    pub replay: Option<ReplayInfo>,
+    /// What was sealed, or why it does not open.
+    pub contents: Result<Contents, StoreError>,
+}
+
+/// What was sealed of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contents {
+    /// The payload as sent.
+    pub payload: Vec<u8>,
+    /// The key.
+    pub key: String,
+    /// Names and values that travel with the job.
+    pub metadata: Vec<(String, String)>,
+}
+
+impl Contents {
+    pub(crate) fn open(keys: &Keys, job: i64, payload: &[u8], extras: &[u8]) -> Result<Self, StoreError> {
+        let extras = Extras::open(keys, job, extras)?;
+        let payload = keys.sealer.open(Purpose::Payload, job, payload)?.to_vec();
+        Ok(Self { payload, key: extras.key, metadata: extras.metadata })
+    }
+}
+
+/// A leased row, still sealed.
+struct LeasedRow {
+    token: FencingToken,
+    kind: String,
+    lane: Option<String>,
+    attempts_used: u32,
+    releases_running: u32,
+    enqueued_at_ms: TimestampMs,
+    visible_at_ms: TimestampMs,
+    lease_expires_at_ms: TimestampMs,
+    content_type: String,
+    payload_sealed: Vec<u8>,
+    extras_sealed: Vec<u8>,
+    run_on: RunOn,
+    replay: Option<ReplayInfo>,
+}
+
+struct Candidate {
+    place: i64,
+    id: i64,
+    lane: Option<String>,
+    attempts_used: u32,
+    bound_version_id: Option<i64>,
+    /// Which of the request's kinds it is of.
+    kind: usize,
+}
+
+impl Store {
+    /// Leases due jobs, the first in line of all the kinds that have room and a current version.
+    pub async fn claim(&self, request: ClaimRequest) -> Result<Claim, StoreError> {
+        self.note_time(request.now_ms);
+        let keys = self.shared.keys.get()?;
+        let (rows, used_up) =
+            self.shared.writer.call(Urgency::Lease, move |connection| claim(connection, &request)).await?;
+        fail::fail_point!("claim.leased");
+        Ok(Claim { jobs: rows.into_iter().map(|row| open_row(keys, row)).collect::<Result<_, _>>()?, used_up })
+    }
+}
+
+fn open_row(keys: &Keys, row: LeasedRow) -> Result<Claimed, StoreError> {
+    let unexpected = |error: leasehold_domain::NameError| StoreError::Unexpected(error.to_string());
+    Ok(Claimed {
+        contents: Contents::open(keys, row.token.job.0, &row.payload_sealed, &row.extras_sealed),
+        token: row.token,
+        kind: Kind::new(row.kind).map_err(unexpected)?,
+        lane: row.lane.map(Lane::new).transpose().map_err(unexpected)?,
+        attempts_used: row.attempts_used,
+        releases_running: row.releases_running,
+        enqueued_at_ms: row.enqueued_at_ms,
+        visible_at_ms: row.visible_at_ms,
+        lease_expires_at_ms: row.lease_expires_at_ms,
+        content_type: row.content_type,
+        run_on: row.run_on,
+        replay: row.replay,
+    })
+}
+
+fn claim(connection: &Connection, request: &ClaimRequest) -> Result<(Vec<LeasedRow>, usize), StoreError> {
+    promote_due(connection, request.now_ms)?;
+    lanes::end_cooldowns(connection, request.now_ms)?;
+    let serving: Vec<_> =
+        request.kinds.iter().map(|kind| current_version(connection, &kind.handler)).collect::<Result<_, _>>()?;
+    let mut room: Vec<usize> =
+        request.kinds.iter().zip(&serving).map(|(kind, version)| version.as_ref().map_or(0, |_| kind.max)).collect();
+    let mut leased = Vec::new();
+    let mut used_up = 0;
+    for _ in 0..ROUNDS {
+        let candidates = first_in_line(connection, request, &room, request.max - leased.len())?;
+        if candidates.is_empty() {
+            break;
+        }
+        for candidate in candidates {
+            let kind = &request.kinds[candidate.kind];
+            let Some(version) = &serving[candidate.kind] else { continue };
+            match lease(connection, request.now_ms, kind, version, &candidate)? {
+                Leased::Taken(row) => {
+                    room[candidate.kind] -= 1;
+                    leased.push(*row);
+                }
+                Leased::LaneBlocked => {}
+                Leased::UsedUp => used_up += 1,
+            }
+        }
+    }
+    Ok((leased, used_up))
+}
+
+/// What became of a candidate.
+enum Leased {
+    Taken(Box<LeasedRow>),
+    LaneBlocked,
+    UsedUp,
+}
+
+/// Makes due jobs ready, in bounded batches, so that the index of claimable jobs holds only what can be claimed.
+pub(crate) fn promote_due(connection: &Connection, now_ms: TimestampMs) -> Result<usize, StoreError> {
+    Ok(connection
+        .prepare_cached(
+            "UPDATE jobs SET state = 1 WHERE id IN (
+                 SELECT id FROM jobs WHERE state = 0 AND held = 0 AND visible_at <= ?1 ORDER BY visible_at LIMIT ?2)",
+        )?
+        .execute([now_ms, PROMOTE_BATCH])?)
+}
+
+fn current_version(connection: &Connection, handler: &HandlerName) -> Result<Option<RunOn>, StoreError> {
+    let row = connection
+        .prepare_cached("SELECT id, name, version, digest, 0, state FROM handler_versions WHERE name = ?1 AND current = 1")?
+        .query_row([handler.as_str()], |row| Ok(version_of_row(row)))
+        .optional()?;
+    row.transpose()
+}
+
+fn bound_version(connection: &Connection, id: i64) -> Result<Option<RunOn>, StoreError> {
+    let row = connection
+        .prepare_cached("SELECT id, name, version, digest, 1, state FROM handler_versions WHERE id = ?1")?
+        .query_row([id], |row| Ok(version_of_row(row)))
+        .optional()?;
+    row.transpose()
+}
+
+fn version_of_row(row: &Row<'_>) -> Result<RunOn, StoreError> {
+    let (name, version): (String, String) = (row.get(1)?, row.get(2)?);
+    Ok(RunOn {
+        id: VersionId(row.get(0)?),
+        version: HandlerVersion::new(&name, &version).map_err(|error| StoreError::Unexpected(error.to_string()))?,
+        digest: Digest::from_bytes(row.get(3)?),
+        bound: row.get(4)?,
+        live: row.get::<_, String>(5)? == "live",
+    })
+}
+
+/// The heads of all kinds that have room, merged by place in line.
+fn first_in_line(
+    connection: &Connection,
+    request: &ClaimRequest,
+    room: &[usize],
+    max: usize,
+) -> Result<Vec<Candidate>, StoreError> {
+    let mut candidates = Vec::new();
+    let mut statement = connection.prepare_cached(
+        "SELECT place, id, lane, attempts_used, bound_version_id FROM jobs WHERE state = 1 AND kind = ?1 ORDER BY place, id LIMIT ?2",
+    )?;
+    for (index, kind) in request.kinds.iter().enumerate() {
+        let limit = i64::try_from(room[index].min(max)).unwrap_or(i64::MAX);
+        if limit == 0 {
+            continue;
+        }
+        let heads = statement.query_map(params![kind.kind.as_str(), limit], |row| {
+            Ok(Candidate {
+                place: row.get(0)?,
+                id: row.get(1)?,
+                lane: row.get(2)?,
+                attempts_used: row.get(3)?,
+                bound_version_id: row.get(4)?,
+                kind: index,
+            })
+        })?;
+        for head in heads {
+            candidates.push(head?);
+        }
+    }
+    candidates.sort_by_key(|candidate| (candidate.place, candidate.id));
+    candidates.truncate(max);
+    Ok(candidates)
+}
+
+/// Leases one candidate, or moves it out of the way.
+fn lease(
+    connection: &Connection,
+    now_ms: TimestampMs,
+    kind: &KindClaim,
+    current: &RunOn,
+    candidate: &Candidate,
+) -> Result<Leased, StoreError> {
+    let has_lanes = kind.lane_concurrency.is_some() || kind.cooldown;
+    if has_lanes
+        && lanes::is_blocked(
+            connection,
+            kind.kind.as_str(),
+            candidate.lane.as_deref(),
+            kind.lane_concurrency,
+            now_ms,
+        )?
+    {
+        lanes::hold(connection, candidate.id)?;
+        return Ok(Leased::LaneBlocked);
+    }
+    if candidate.attempts_used >= kind.attempts_max {
+        hand_to_reaper(connection, candidate.id, now_ms)?;
+        return Ok(Leased::UsedUp);
+    }
+    let run_on = match candidate.bound_version_id {
+        None => current.clone(),
+        Some(id) => bound_version(connection, id)?
+            .ok_or_else(|| StoreError::Unexpected(format!("a replay bound to version {id}, which is not stored")))?,
+    };
+    let row = take_lease(connection, now_ms, kind, candidate.id, run_on)?;
+    record_attempt(connection, now_ms, &row)?;
+    Ok(Leased::Taken(Box::new(row)))
+}
+
+/// A job whose attempts are used up is never run again. Its lease is one that has run out already, so that the reaper
+/// decides about it like about any other. This happens when the configured cap was lowered.
+fn hand_to_reaper(connection: &Connection, id: i64, now_ms: TimestampMs) -> Result<(), StoreError> {
+    connection
+        .prepare_cached("UPDATE jobs SET state = 2, lease_expires_at = ?2, deadline_at = ?2 WHERE id = ?1 AND state = 1")?
+        .execute([id, now_ms])?;
+    Ok(())
+}
+
+/// The attempt is counted in the transaction that takes the lease: whatever crashes the process under it has used the
+/// attempt up.
+fn take_lease(
+    connection: &Connection,
+    now_ms: TimestampMs,
+    kind: &KindClaim,
+    id: i64,
+    run_on: RunOn,
+) -> Result<LeasedRow, StoreError> {
+    let expires_at_ms = now_ms + kind.visibility_timeout_ms;
+    Ok(connection
+        .prepare_cached(
+            "UPDATE jobs SET state = 2, attempt = attempt + 1, attempts_used = attempts_used + 1,
+                             lease_expires_at = ?2, deadline_at = ?3, version_id = ?4
+             WHERE id = ?1 AND state = 1
+             RETURNING attempt, kind, lane, attempts_used, releases_running, enqueued_at, visible_at, content_type,
+                       payload_sealed, extras_sealed, replay_id",
+        )?
+        .query_row([id, expires_at_ms, now_ms + kind.lease_max_ms, run_on.id.0], |row| {
+            Ok(LeasedRow {
+                token: FencingToken { job: JobId(id), attempt: AttemptNumber(row.get(0)?) },
+                kind: row.get(1)?,
+                lane: row.get(2)?,
+                attempts_used: row.get(3)?,
+                releases_running: row.get(4)?,
+                enqueued_at_ms: row.get(5)?,
+                visible_at_ms: row.get(6)?,
+                lease_expires_at_ms: expires_at_ms,
+                content_type: row.get(7)?,
+                payload_sealed: row.get(8)?,
+                extras_sealed: row.get(9)?,
+                replay: row.get::<_, Option<i64>>(10)?.map(|id| replay_info(connection, id)).transpose()?,
+                run_on,
+            })
+        })?)
+}
+
+fn replay_info(connection: &Connection, id: i64) -> rusqlite::Result<ReplayInfo> {
+    connection.prepare_cached("SELECT number, actor, at FROM replays WHERE id = ?1")?.query_row([id], |row| {
+        Ok(ReplayInfo { id: ReplayId(id), number: row.get(0)?, actor: row.get(1)?, at_ms: row.get(2)? })
+    })
+}
+
+fn record_attempt(connection: &Connection, now_ms: TimestampMs, row: &LeasedRow) -> Result<(), StoreError> {
+    connection
+        .prepare_cached(
+            "INSERT INTO attempts (job_id, number, leased_at, version, digest, replay_id)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )?
+        .execute(params![
+            row.token.job.0,
+            row.token.attempt.0,
+            now_ms,
+            row.run_on.version.to_string(),
+            row.run_on.digest.as_bytes(),
+            row.replay.as_ref().map(|replay| replay.id.0),
+        ])?;
+    Ok(())
+}

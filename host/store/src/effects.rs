@@ -1,0 +1,114 @@
+//! Effects of a job are rows until the job succeeds; then they become real, all of them, in the transaction that
+//! settles it. Nothing here is ever applied for a job that did not succeed.
+
+use leasehold_domain::{Effect, NewJob};
+use rusqlite::{Connection, params};
+
+use crate::{
+    StoreError,
+    enqueue::{self, EnqueueAnswer, EnqueueContext, EnqueueJob, SealedJob},
+    job_ids,
+    keys::Keys,
+    seal::Purpose,
+    values,
+};
+
+/// Keeps a completed step's effects, sealed, until the job succeeds.
+pub(crate) fn keep(
+    connection: &Connection,
+    keys: &Keys,
+    job: i64,
+    step: &str,
+    effects: &[Effect],
+) -> Result<(), StoreError> {
+    for effect in effects {
+        let text = serde_json::to_vec(effect).map_err(|error| StoreError::Unexpected(error.to_string()))?;
+        let sealed = keys.sealer.seal(Purpose::StepEffect, job, &text)?;
+        connection
+            .prepare_cached("INSERT INTO step_effects (job_id, step, effect_sealed) VALUES (?1, ?2, ?3)")?
+            .execute(params![job, step, sealed])?;
+    }
+    Ok(())
+}
+
+/// What completed steps of a job have kept, in order.
+pub(crate) fn kept(connection: &Connection, keys: &Keys, job: i64) -> Result<Vec<Effect>, StoreError> {
+    let mut statement =
+        connection.prepare_cached("SELECT effect_sealed FROM step_effects WHERE job_id = ?1 ORDER BY id")?;
+    let sealed = statement.query_map([job], |row| row.get::<_, Vec<u8>>(0))?;
+    sealed
+        .map(|sealed| {
+            let text = keys.sealer.open(Purpose::StepEffect, job, &sealed?)?;
+            serde_json::from_slice(&text).map_err(|error| StoreError::Unexpected(error.to_string()))
+        })
+        .collect()
+}
+
+/// Makes a successful job's effects real: those of its steps first, then those of its last attempt.
+pub(crate) fn apply(
+    connection: &Connection,
+    keys: &Keys,
+    job: i64,
+    of_attempt: &[Effect],
+    enqueued_by: &str,
+    context: EnqueueContext,
+) -> Result<(), StoreError> {
+    let of_steps = kept(connection, keys, job)?;
+    for effect in of_steps.iter().chain(of_attempt) {
+        apply_one(connection, keys, effect, enqueued_by, context)?;
+    }
+    forget(connection, job)
+}
+
+/// Drops what a job's steps have kept, once the job has ended.
+pub(crate) fn forget(connection: &Connection, job: i64) -> Result<(), StoreError> {
+    connection.prepare_cached("DELETE FROM step_effects WHERE job_id = ?1")?.execute([job])?;
+    Ok(())
+}
+
+fn apply_one(
+    connection: &Connection,
+    keys: &Keys,
+    effect: &Effect,
+    enqueued_by: &str,
+    context: EnqueueContext,
+) -> Result<(), StoreError> {
+    match effect {
+        Effect::Enqueue(job) => enqueue_one(connection, keys, job, enqueued_by, context),
+        Effect::Set { store, key, value } => values::set(connection, keys, store, key, value, context.now_ms),
+        Effect::Delete { store, key } => values::delete(connection, keys, store, key),
+    }
+}
+
+/// The depth limit does not hold here: a job that has succeeded must not fail for its successors.
+fn enqueue_one(
+    connection: &Connection,
+    keys: &Keys,
+    job: &NewJob,
+    enqueued_by: &str,
+    context: EnqueueContext,
+) -> Result<(), StoreError> {
+    let id = job_ids::reserve(connection, 1)?.start;
+    let sealed = SealedJob::new(
+        keys,
+        id,
+        EnqueueJob {
+            kind: job.kind.clone(),
+            key: job.key.clone(),
+            lane: job.lane.clone(),
+            content_type: job.content_type.clone(),
+            payload: job.payload.clone(),
+            metadata: job.metadata.clone(),
+            visible_at_ms: context.now_ms + job.delay_ms,
+            priority: job.priority,
+        },
+    )?;
+    let unbounded = EnqueueContext { depth_max: u64::MAX, ..context };
+    if let EnqueueAnswer::KeyConflict { id } = enqueue::insert(connection, &sealed, enqueued_by, unbounded)? {
+        tracing::warn!(
+            kind = %job.kind, first = %id, code = "key_conflict",
+            "a job that a handler enqueued was left out: a job with its key and another payload was there first"
+        );
+    }
+    Ok(())
+}

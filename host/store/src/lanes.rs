@@ -1,0 +1,113 @@
+//! Lanes: what holds a due job back while others of its kind go on, and what lets it go again.
+//!
+//! A claim that meets a due job of a blocked lane moves it out of the index of claimable jobs, once; so a lane's backlog
+//! costs other lanes nothing. It comes back when an attempt of its lane ends or the lane's cooldown does. Held jobs
+//! exist only while their lane has a leased job or a cooldown.
+
+use leasehold_domain::TimestampMs;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::{Store, StoreError, writer::Urgency};
+
+/// How many held jobs the end of a cooldown lets go at once; each of them that ends lets the next one go.
+const RELEASE_BATCH: i64 = 256;
+
+/// Whether a lane takes no further attempt now.
+pub(crate) fn is_blocked(
+    connection: &Connection,
+    kind: &str,
+    lane: Option<&str>,
+    limit: Option<u32>,
+    now_ms: TimestampMs,
+) -> Result<bool, StoreError> {
+    if is_cooling_down(connection, kind, lane, now_ms)? {
+        return Ok(true);
+    }
+    let (Some(limit), Some(lane)) = (limit, lane) else { return Ok(false) };
+    let running: u32 = connection
+        .prepare_cached("SELECT count(*) FROM jobs WHERE state = 2 AND kind = ?1 AND lane = ?2")?
+        .query_row([kind, lane], |row| row.get(0))?;
+    Ok(running >= limit)
+}
+
+/// Jobs without a lane share one cooldown: the lane of the empty name.
+fn is_cooling_down(
+    connection: &Connection,
+    kind: &str,
+    lane: Option<&str>,
+    now_ms: TimestampMs,
+) -> Result<bool, StoreError> {
+    Ok(connection
+        .prepare_cached("SELECT 1 FROM lane_cooldowns WHERE kind = ?1 AND lane = ?2 AND until > ?3")?
+        .exists(params![kind, lane.unwrap_or(""), now_ms])?)
+}
+
+pub(crate) fn hold(connection: &Connection, id: i64) -> Result<(), StoreError> {
+    connection.prepare_cached("UPDATE jobs SET state = 0, held = 1 WHERE id = ?1 AND state = 1")?.execute([id])?;
+    Ok(())
+}
+
+/// Lets go the first held jobs of a lane.
+pub(crate) fn let_go(connection: &Connection, kind: &str, lane: Option<&str>, count: i64) -> Result<(), StoreError> {
+    connection
+        .prepare_cached(
+            "UPDATE jobs SET state = 1, held = 0 WHERE id IN (
+                 SELECT id FROM jobs WHERE held = 1 AND kind = ?1 AND lane IS ?2 ORDER BY place, id LIMIT ?3)",
+        )?
+        .execute(params![kind, lane, count])?;
+    Ok(())
+}
+
+/// Holds back a lane until a time; a cooldown that lasts longer stays.
+pub(crate) fn cool_down(
+    connection: &Connection,
+    kind: &str,
+    lane: Option<&str>,
+    until_ms: TimestampMs,
+) -> Result<(), StoreError> {
+    connection
+        .prepare_cached(
+            "INSERT INTO lane_cooldowns (kind, lane, until) VALUES (?1, ?2, ?3)
+             ON CONFLICT (kind, lane) DO UPDATE SET until = max(until, excluded.until)",
+        )?
+        .execute(params![kind, lane.unwrap_or(""), until_ms])?;
+    Ok(())
+}
+
+/// Ends the cooldowns whose time has come.
+pub(crate) fn end_cooldowns(connection: &Connection, now_ms: TimestampMs) -> Result<(), StoreError> {
+    while let Some((kind, lane)) = first_ended(connection, now_ms)? {
+        connection
+            .prepare_cached("DELETE FROM lane_cooldowns WHERE kind = ?1 AND lane = ?2")?
+            .execute([&kind, &lane])?;
+        let_go(connection, &kind, Some(lane.as_str()).filter(|lane| !lane.is_empty()), RELEASE_BATCH)?;
+    }
+    Ok(())
+}
+
+fn first_ended(connection: &Connection, now_ms: TimestampMs) -> Result<Option<(String, String)>, StoreError> {
+    Ok(connection
+        .prepare_cached("SELECT kind, lane FROM lane_cooldowns WHERE until <= ?1 ORDER BY until LIMIT 1")?
+        .query_row([now_ms], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?)
+}
+
+impl Store {
+    /// Lets go the first held jobs of every lane. At a start nothing is leased, so nothing else would; after a changed
+    /// limit it lets a lane use it.
+    pub async fn let_go_held_lanes(&self) -> Result<(), StoreError> {
+        self.shared
+            .writer
+            .call(Urgency::Usual, |connection| {
+                let lanes: Vec<(String, Option<String>)> = connection
+                    .prepare_cached("SELECT DISTINCT kind, lane FROM jobs WHERE held = 1")?
+                    .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+                    .collect::<Result<_, _>>()?;
+                for (kind, lane) in lanes {
+                    let_go(connection, &kind, lane.as_deref(), RELEASE_BATCH)?;
+                }
+                Ok(())
+            })
+            .await
+    }
+}

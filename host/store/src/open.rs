@@ -1,0 +1,325 @@
+//! Opening a database: directory, lock, connection, migrations, keys. It never makes a key beside an old database.
+
+use std::{
+    fs,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicI64},
+    time::Duration,
+};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
+use rusqlite_migration::{M, Migrations};
+
+use crate::{
+    Shared, Store, StoreError,
+    job_ids::JobIds,
+    keys::{self, KeyProblem, KeyStatus},
+    lock,
+    readers::Readers,
+    writer::Writer,
+};
+
+const MIGRATIONS: [&str; 1] = [include_str!("../migrations/0001_queue.sql")];
+/// How long SQLite waits for another program's lock before a call fails with `database_busy`.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+const READERS: usize = 4;
+
+/// What a commit means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// A commit survives power loss (`synchronous=FULL`).
+    Full,
+    /// A commit survives a crash of the process; power loss can take back the last ones (`synchronous=NORMAL`).
+    Normal,
+}
+
+/// How a database is opened.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// The directory of the database, made when it is missing.
+    pub directory: PathBuf,
+    /// The key file.
+    pub key_file: PathBuf,
+    /// What a commit means.
+    pub durability: Durability,
+    /// At how many pages the write-ahead log is moved into the database.
+    pub wal_autocheckpoint_pages: u32,
+}
+
+impl StoreOptions {
+    /// The database's file.
+    #[must_use]
+    pub fn database(&self) -> PathBuf {
+        self.directory.join("leasehold.db")
+    }
+}
+
+/// Why a database can't be opened. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process owns it.
+    #[error("the database in {directory} is owned by another daemon (process {owner}); stop that one first")]
+    Locked {
+        /// The directory.
+        directory: String,
+        /// The owner's process id, as it wrote it down.
+        owner: String,
+    },
+    /// The directory lies on a network file system.
+    #[error("{directory} lies on {name}, whose locks and syncs can't be relied on; use a local disk")]
+    NetworkFileSystem {
+        /// The directory.
+        directory: String,
+        /// The file system.
+        name: String,
+    },
+    /// The file is no database.
+    #[error("{path} is not an SQLite database; move it away or name another data directory")]
+    NotADatabase {
+        /// The file.
+        path: String,
+    },
+    /// The database was written by a newer Leasehold.
+    #[error(
+        "{path} has schema {found}, this Leasehold knows schemas up to {known}; run the newer Leasehold that wrote it"
+    )]
+    NewerSchema {
+        /// The file.
+        path: String,
+        /// The schema that it has.
+        found: i64,
+        /// The newest schema that this program knows.
+        known: usize,
+    },
+    /// The file is a database of another program.
+    #[error("{path} is a database of another program; name another data directory")]
+    Foreign {
+        /// The file.
+        path: String,
+    },
+    /// A file or directory can't be used.
+    #[error("{path}: {error}")]
+    Io {
+        /// Which one.
+        path: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// Anything else that SQLite says.
+    #[error("{path}: {error}")]
+    Store {
+        /// The database's file.
+        path: String,
+        /// Why.
+        error: StoreError,
+    },
+}
+
+impl OpenError {
+    /// The stable code of the error.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Locked { .. } => "database_locked",
+            Self::NetworkFileSystem { .. } => "network_file_system",
+            Self::NotADatabase { .. } => "not_a_database",
+            Self::NewerSchema { .. } => "newer_schema",
+            Self::Foreign { .. } => "foreign_database",
+            Self::Io { .. } => "data_directory",
+            Self::Store { error, .. } => error.code(),
+        }
+    }
+}
+
+impl Store {
+    /// Opens the database of a directory, or makes it. Takes the lock for the life of the handle.
+    pub fn open(options: &StoreOptions) -> Result<Self, OpenError> {
+        make_directory(&options.directory)?;
+        let lock = lock::take(&options.directory)?;
+        let path = options.database();
+        let (connection, keys) = open_database(options, &path).map_err(|problem| problem.at(&path))?;
+        let store = |error: StoreError| OpenError::Store { path: path.display().to_string(), error };
+        let latest_ms = Arc::new(AtomicI64::new(persisted_clock_ms(&connection).map_err(store)?.unwrap_or(0)));
+        let writer_connection =
+            WriterConnection { connection: Some(connection), options: options.clone(), path: path.clone() };
+        let thread = |error| OpenError::Io { path: path.display().to_string(), error };
+        Ok(Self {
+            shared: Arc::new(Shared {
+                writer: Writer::start(writer_connection, Arc::clone(&latest_ms)).map_err(thread)?,
+                readers: Readers::new(path.clone(), READERS),
+                keys: Arc::new(keys),
+                job_ids: JobIds::default(),
+                latest_ms,
+                _lock: lock,
+            }),
+        })
+    }
+
+    /// The last time that was persisted on the queue's clock, or 0 in a new database.
+    #[must_use]
+    pub fn persisted_clock_ms(&self) -> i64 {
+        self.shared.latest_ms.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Why nothing can be sealed or opened, if that is so.
+    #[must_use]
+    pub fn key_problem(&self) -> Option<&KeyProblem> {
+        match &*self.shared.keys {
+            KeyStatus::Available(_) => None,
+            KeyStatus::Unavailable(problem) => Some(problem),
+        }
+    }
+
+    /// Runs what waits, moves the log into the database and closes it.
+    pub fn close(&self) {
+        self.shared.readers.close();
+        self.shared.writer.close();
+    }
+
+    /// Notes the queue's time, which the writer persists with what it commits next.
+    pub(crate) fn note_time(&self, now_ms: i64) {
+        self.shared.latest_ms.fetch_max(now_ms, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+fn make_directory(directory: &Path) -> Result<(), OpenError> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .map_err(|error| OpenError::Io { path: directory.display().to_string(), error })
+}
+
+/// Why the database's file could not be opened, before its path is joined to it.
+enum Problem {
+    Newer(i64),
+    Foreign,
+    Store(StoreError),
+}
+
+impl<E: Into<StoreError>> From<E> for Problem {
+    fn from(error: E) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl Problem {
+    fn at(self, path: &Path) -> OpenError {
+        let path = path.display().to_string();
+        match self {
+            Self::Newer(found) => OpenError::NewerSchema { path, found, known: MIGRATIONS.len() },
+            Self::Foreign => OpenError::Foreign { path },
+            Self::Store(StoreError::Sqlite(error)) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => {
+                OpenError::NotADatabase { path }
+            }
+            Self::Store(error) => OpenError::Store { path, error },
+        }
+    }
+}
+
+fn open_database(options: &StoreOptions, path: &Path) -> Result<(Connection, KeyStatus), Problem> {
+    let is_new = fs::metadata(path).map_or(true, |metadata| metadata.len() == 0);
+    if !is_new {
+        refuse_unknown_schema(path)?;
+    }
+    let keys = keys::load_or_make(&options.key_file, is_new)?;
+    if is_new && let Err(problem) = keys {
+        return Err(Problem::Store(StoreError::KeyUnavailable(problem.to_string())));
+    }
+    let mut connection = open_connection(path, options)?;
+    migrate(&mut connection)?;
+    let status = keys::check(&connection, &options.key_file, keys)?;
+    Ok((connection, status))
+}
+
+/// Looks before anything is written: a database of a newer version or of another program is left as it is.
+fn refuse_unknown_schema(path: &Path) -> Result<(), Problem> {
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if usize::try_from(found).map_or(true, |found| found > MIGRATIONS.len()) {
+        return Err(Problem::Newer(found));
+    }
+    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_master WHERE type = 'table'", [], |row| row.get(0))?;
+    let meta: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_master WHERE name = 'meta'", [], |row| row.get(0))?;
+    if tables > 0 && (meta == 0 || found == 0) { Err(Problem::Foreign) } else { Ok(()) }
+}
+
+fn open_connection(path: &Path, options: &StoreOptions) -> Result<Connection, StoreError> {
+    let connection = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(128);
+    let synchronous = match options.durability {
+        Durability::Full => "FULL",
+        Durability::Normal => "NORMAL",
+    };
+    // Vacuum mode can only be set before the first table is made; later it is without effect.
+    connection.execute_batch(&format!(
+        "PRAGMA auto_vacuum = INCREMENTAL;
+         PRAGMA journal_mode = WAL;
+         PRAGMA synchronous = {synchronous};
+         PRAGMA wal_autocheckpoint = {};
+         PRAGMA journal_size_limit = 67108864;
+         PRAGMA temp_store = MEMORY;
+         PRAGMA cache_size = -32768;
+         PRAGMA foreign_keys = ON;",
+        options.wal_autocheckpoint_pages
+    ))?;
+    Ok(connection)
+}
+
+fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
+    let migrations = Migrations::from_iter(MIGRATIONS.map(M::up));
+    migrations.to_latest(connection).map_err(|error| match error {
+        rusqlite_migration::Error::RusqliteError { err, .. } => err.into(),
+        other => StoreError::Unexpected(format!("the schema could not be brought up to date: {other}")),
+    })
+}
+
+fn persisted_clock_ms(connection: &Connection) -> Result<Option<i64>, StoreError> {
+    Ok(connection
+        .query_row("SELECT value FROM meta WHERE name = 'queue_clock_ms'", [], |row| row.get(0))
+        .optional()?)
+}
+
+/// The writer's connection, which can be opened anew after an I/O error.
+pub(crate) struct WriterConnection {
+    connection: Option<Connection>,
+    options: StoreOptions,
+    path: PathBuf,
+}
+
+impl WriterConnection {
+    pub(crate) fn get(&self) -> Result<&Connection, StoreError> {
+        self.connection.as_ref().ok_or(StoreError::Closed)
+    }
+
+    /// Closes the connection and opens another: after an I/O error at a commit nobody knows what SQLite still holds in
+    /// memory, so the state is read anew.
+    pub(crate) fn reopen(&mut self) {
+        self.connection = None;
+        match open_connection(&self.path, &self.options) {
+            Ok(connection) => self.connection = Some(connection),
+            Err(error) => tracing::error!(%error, path = %self.path.display(), "the database could not be opened again"),
+        }
+    }
+
+    pub(crate) fn ensure_open(&mut self) {
+        if self.connection.is_none() {
+            self.reopen();
+        }
+    }
+
+    pub(crate) fn close(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            // A failed checkpoint leaves the log, which the next start reads.
+            let _ = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
+            let _ = connection.close();
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Replaying a dead letter: the decision and the job's return to the queue in one transaction. The job keeps its id,
+//! key, steps and attempt numbers; its allowed attempts start over.
+
+use std::sync::Arc;
+
+use leasehold_domain::{
+    Cause, DeadLetterId, Digest, HandlerName, HandlerVersion, JobId, ReplayId, TimestampMs,
+    place::place_in_line,
+    replay::{Candidate, ReplayFacts, ReplayRefusal, choose_target},
+};
+use rusqlite::{Connection, OptionalExtension, params};
+use serde_json::json;
+
+use crate::{Store, StoreError, audit, dead_letters, enqueue, handlers, keys::Keys, seal::Purpose, writer::Urgency};
+
+/// What an operator asks for.
+#[derive(Debug, Clone)]
+pub struct ReplayRequest {
+    /// The dead letter.
+    pub dead_letter: DeadLetterId,
+    /// The handler that serves its kind.
+    pub handler: HandlerName,
+    /// The version to run on; the handler's current one when absent.
+    pub version: Option<HandlerVersion>,
+    /// Components that are missing or damaged.
+    pub damaged: Vec<Digest>,
+    /// Who asks, from the authenticated caller.
+    pub actor: String,
+    /// Why.
+    pub reason: String,
+    /// Why it should run on a version that the job has died on.
+    pub override_reason: Option<String>,
+    /// A payload in place of the original.
+    pub payload: Option<Vec<u8>>,
+    /// Whether steps in doubt are begun again by the kind's policy.
+    pub begin_again: bool,
+    /// The queue's time.
+    pub now_ms: TimestampMs,
+    /// How far a step of priority moves a job in line.
+    pub priority_step_ms: i64,
+}
+
+/// What became of a replay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReplayAnswer {
+    /// The job is back in the queue.
+    Replayed {
+        /// The replay.
+        replay: ReplayId,
+        /// The job.
+        job: JobId,
+        /// The version that it is bound to.
+        version: HandlerVersion,
+        /// That version's component.
+        digest: Digest,
+    },
+    /// It may not be replayed as asked.
+    Refused(ReplayRefusal),
+    /// It was replayed or discarded before.
+    NotOpen {
+        /// Where it stands.
+        state: String,
+    },
+    /// The original was not kept; a payload has to be given.
+    NoOriginal,
+    /// There is no such dead letter.
+    NotFound,
+}
+
+/// A replay as it is recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplayRecord {
+    /// Its id.
+    pub id: ReplayId,
+    /// The dead letter that was replayed.
+    pub dead_letter: DeadLetterId,
+    /// 1 for the first replay of the job.
+    pub number: u32,
+    /// Who asked for it.
+    pub actor: String,
+    /// Why.
+    pub reason: String,
+    /// Why it ran on a version that the job had died on.
+    pub override_reason: Option<String>,
+    /// When.
+    pub at_ms: TimestampMs,
+    /// The version that it was bound to.
+    pub version: String,
+    /// That version's component.
+    pub digest: Digest,
+    /// Whether the payload was corrected with it.
+    pub payload_corrected: bool,
+    /// The state that the job ended in.
+    pub result: Option<String>,
+    /// When it ended.
+    pub ended_at_ms: Option<TimestampMs>,
+}
+
+struct OpenLetter {
+    job: i64,
+    cause: Cause,
+    state: String,
+    payload_sealed: Option<Vec<u8>>,
+}
+
+impl Store {
+    /// Replays a dead letter or says why not.
+    pub async fn replay(&self, request: ReplayRequest) -> Result<ReplayAnswer, StoreError> {
+        self.note_time(request.now_ms);
+        let keys = Arc::clone(&self.shared.keys);
+        self.shared
+            .writer
+            .call(Urgency::Usual, move |connection| {
+                let answer = replay(connection, keys.get()?, &request)?;
+                fail::fail_point!("replay.inserted");
+                Ok(answer)
+            })
+            .await
+    }
+}
+
+fn replay(connection: &Connection, keys: &Keys, request: &ReplayRequest) -> Result<ReplayAnswer, StoreError> {
+    let Some(letter) = find(connection, request.dead_letter)? else { return Ok(ReplayAnswer::NotFound) };
+    if letter.state != "open" {
+        return Ok(ReplayAnswer::NotOpen { state: letter.state });
+    }
+    let candidates = handlers::candidates(connection, request.handler.as_str(), &request.damaged)?;
+    let facts = ReplayFacts {
+        cause: letter.cause,
+        died_on: &died_on(connection, letter.job)?,
+        versions: &candidates,
+        asked: request.version.as_ref(),
+        payload_corrected: request.payload.is_some(),
+        override_reason: request.override_reason.as_deref(),
+        unresolved_steps: &unresolved_steps(connection, letter.job, request.begin_again)?,
+    };
+    let target = match choose_target(&facts) {
+        Ok(target) => target,
+        Err(refusal) => return Ok(ReplayAnswer::Refused(refusal)),
+    };
+    let Some((payload_sealed, payload)) = payload(keys, &letter, request)? else { return Ok(ReplayAnswer::NoOriginal) };
+    let id = record(connection, letter.job, request, target)?;
+    put_back(connection, letter.job, request, id, target, &payload_sealed)?;
+    if let Some(payload) = payload {
+        correct_payload(connection, keys, letter.job, payload)?;
+    }
+    dead_letters::close(connection, request.dead_letter, "replayed", &request.actor, request.now_ms)?;
+    Ok(ReplayAnswer::Replayed {
+        replay: ReplayId(id),
+        job: JobId(letter.job),
+        version: target.version.clone(),
+        digest: target.digest,
+    })
+}
+
+fn find(connection: &Connection, id: DeadLetterId) -> Result<Option<OpenLetter>, StoreError> {
+    let row: Option<(i64, String, String, Option<Vec<u8>>)> = connection
+        .prepare_cached("SELECT job_id, cause, state, payload_sealed FROM dead_letters WHERE id = ?1")?
+        .query_row([id.0], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
+        .optional()?;
+    row.map(|(job, cause, state, payload_sealed)| {
+        let cause = Cause::parse(&cause).ok_or_else(|| StoreError::Unexpected(format!("cause {cause:?}")))?;
+        Ok(OpenLetter { job, cause, state, payload_sealed })
+    })
+    .transpose()
+}
+
+fn died_on(connection: &Connection, job: i64) -> Result<Vec<Digest>, StoreError> {
+    let mut statement = connection
+        .prepare_cached("SELECT DISTINCT digest FROM dead_letters WHERE job_id = ?1 AND digest IS NOT NULL")?;
+    let digests = statement.query_map([job], |row| Ok(Digest::from_bytes(row.get(0)?)))?;
+    Ok(digests.collect::<Result<_, _>>()?)
+}
+
+fn unresolved_steps(connection: &Connection, job: i64, begin_again: bool) -> Result<Vec<String>, StoreError> {
+    if begin_again {
+        return Ok(Vec::new());
+    }
+    let mut statement =
+        connection.prepare_cached("SELECT name FROM steps WHERE job_id = ?1 AND state = 'begun' ORDER BY name")?;
+    let names = statement.query_map([job], |row| row.get(0))?;
+    Ok(names.collect::<Result<_, _>>()?)
+}
+
+/// The sealed payload to replay, and the plain one if it was corrected.
+#[allow(clippy::type_complexity, reason = "a pair that lives for three lines")]
+fn payload<'a>(
+    keys: &Keys,
+    letter: &OpenLetter,
+    request: &'a ReplayRequest,
+) -> Result<Option<(Vec<u8>, Option<&'a [u8]>)>, StoreError> {
+    match (&request.payload, &letter.payload_sealed) {
+        (Some(payload), _) => {
+            Ok(Some((keys.sealer.seal(Purpose::Payload, letter.job, payload)?, Some(payload.as_slice()))))
+        }
+        (None, Some(sealed)) => Ok(Some((sealed.clone(), None))),
+        (None, None) => Ok(None),
+    }
+}
+
+fn record(
+    connection: &Connection,
+    job: i64,
+    request: &ReplayRequest,
+    target: &Candidate,
+) -> Result<i64, StoreError> {
+    connection
+        .prepare_cached(
+            "INSERT INTO replays (dead_letter_id, job_id, number, actor, reason, override_reason, at, version_id, version,
+                                  digest, payload_corrected)
+             VALUES (?1, ?2, 1 + (SELECT count(*) FROM replays WHERE job_id = ?2), ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        )?
+        .execute(params![
+            request.dead_letter.0,
+            job,
+            request.actor,
+            request.reason,
+            request.override_reason,
+            request.now_ms,
+            target.id.0,
+            target.version.to_string(),
+            target.digest.as_bytes(),
+            request.payload.is_some()
+        ])?;
+    let id = connection.last_insert_rowid();
+    let detail = json!({
+        "replay": id, "job": job, "reason": request.reason, "override_reason": request.override_reason,
+        "version": target.version, "digest": target.digest, "payload_corrected": request.payload.is_some(),
+    });
+    audit::write(connection, request.now_ms, &request.actor, "dead_letter.replay", &request.dead_letter.to_string(), &detail)?;
+    Ok(id)
+}
+
+fn put_back(
+    connection: &Connection,
+    job: i64,
+    request: &ReplayRequest,
+    replay: i64,
+    target: &Candidate,
+    payload_sealed: &[u8],
+) -> Result<(), StoreError> {
+    let priority: i32 = connection
+        .prepare_cached("SELECT priority FROM ended_jobs WHERE id = ?1")?
+        .query_row([job], |row| row.get(0))?;
+    connection
+        .prepare_cached(
+            "INSERT INTO jobs (id, kind, lane, state, place, visible_at, priority, attempt, bound_version_id, replay_id,
+                               enqueued_at, enqueued_by, content_type, payload_bytes, payload_digest, key_digest,
+                               payload_sealed, extras_sealed)
+             SELECT id, kind, lane, 1, ?2, ?3, priority, attempt, ?4, ?5, enqueued_at, enqueued_by, content_type,
+                    payload_bytes, payload_digest, key_digest, ?6, extras_sealed
+             FROM ended_jobs WHERE id = ?1",
+        )?
+        .execute(params![
+            job,
+            place_in_line(request.now_ms, priority, request.priority_step_ms),
+            request.now_ms,
+            target.id.0,
+            replay,
+            payload_sealed
+        ])?;
+    connection.prepare_cached("DELETE FROM ended_jobs WHERE id = ?1")?.execute([job])?;
+    Ok(())
+}
+
+fn correct_payload(connection: &Connection, keys: &Keys, job: i64, payload: &[u8]) -> Result<(), StoreError> {
+    connection
+        .prepare_cached("UPDATE jobs SET payload_digest = ?2, payload_bytes = ?3 WHERE id = ?1")?
+        .execute(params![
+            job,
+            enqueue::payload_digest(keys, payload),
+            i64::try_from(payload.len()).unwrap_or(i64::MAX)
+        ])?;
+    Ok(())
+}
+
+pub(crate) fn replays_of(connection: &Connection, job: JobId) -> Result<Vec<ReplayRecord>, StoreError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT id, dead_letter_id, number, actor, reason, override_reason, at, version, digest, payload_corrected,
+                result, ended_at
+         FROM replays WHERE job_id = ?1 ORDER BY id",
+    )?;
+    let rows = statement.query_map([job.0], |row| {
+        Ok(ReplayRecord {
+            id: ReplayId(row.get(0)?),
+            dead_letter: DeadLetterId(row.get(1)?),
+            number: row.get(2)?,
+            actor: row.get(3)?,
+            reason: row.get(4)?,
+            override_reason: row.get(5)?,
+            at_ms: row.get(6)?,
+            version: row.get(7)?,
+            digest: Digest::from_bytes(row.get(8)?),
+            payload_corrected: row.get(9)?,
+            result: row.get(10)?,
+            ended_at_ms: row.get(11)?,
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}

@@ -1,0 +1,61 @@
+//! What several transitions share: how states and sealed parts stand in a row. It never moves a job.
+
+use leasehold_domain::{AttemptNumber, FencingToken, JobId, JobState};
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+
+use crate::{StoreError, keys::Keys, seal::Purpose};
+
+/// States of the `jobs` table as they are stored.
+pub(crate) const WAITING: i64 = 0;
+pub(crate) const READY: i64 = 1;
+pub(crate) const LEASED: i64 = 2;
+
+/// The state that a row of `jobs` stands for. A held job is due: to whoever asks, it is ready.
+pub(crate) fn live_state(state: i64, held: bool) -> JobState {
+    match state {
+        LEASED => JobState::Leased,
+        READY => JobState::Ready,
+        _ if held => JobState::Ready,
+        _ => JobState::Waiting,
+    }
+}
+
+/// The state of a row of `ended_jobs`.
+pub(crate) fn ended_state(text: &str) -> Result<JobState, StoreError> {
+    JobState::parse(text).ok_or_else(|| StoreError::Unexpected(format!("job state {text:?}")))
+}
+
+/// A job's key and metadata, sealed together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Extras {
+    pub(crate) key: String,
+    #[serde(default)]
+    pub(crate) metadata: Vec<(String, String)>,
+}
+
+impl Extras {
+    pub(crate) fn seal(&self, keys: &Keys, job: i64) -> Result<Vec<u8>, StoreError> {
+        let text = serde_json::to_vec(self).map_err(|error| StoreError::Unexpected(error.to_string()))?;
+        keys.sealer.seal(Purpose::Extras, job, &text)
+    }
+
+    pub(crate) fn open(keys: &Keys, job: i64, sealed: &[u8]) -> Result<Self, StoreError> {
+        let text = keys.sealer.open(Purpose::Extras, job, sealed)?;
+        serde_json::from_slice(&text).map_err(|error| StoreError::Unexpected(error.to_string()))
+    }
+}
+
+/// Whether this token holds the job's lease at this time.
+pub(crate) fn lease_is_live(connection: &Connection, token: FencingToken, now_ms: i64) -> Result<bool, StoreError> {
+    Ok(connection
+        .prepare_cached(
+            "SELECT 1 FROM jobs WHERE id = ?1 AND attempt = ?2 AND state = 2 AND lease_expires_at > ?3",
+        )?
+        .exists((token.job.0, token.attempt.0, now_ms))?)
+}
+
+/// The token of a row.
+pub(crate) fn token(job: i64, attempt: u32) -> FencingToken {
+    FencingToken { job: JobId(job), attempt: AttemptNumber(attempt) }
+}

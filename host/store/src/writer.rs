@@ -1,0 +1,274 @@
+//! The one thread that writes. It runs what waits as one transaction, each call in a savepoint of its own, and answers
+//! all of them after the commit. It never answers a call with success before that call is durable.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use crate::{StoreError, open::WriterConnection};
+
+/// How long one transaction may take calls in, so that a heartbeat never waits long behind a flood of enqueues.
+const BATCH_TIME: Duration = Duration::from_millis(20);
+/// How far the persisted clock may lag behind the latest time seen.
+const CLOCK_LAG_MS: i64 = 1_000;
+
+/// What goes first when several calls wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// Heartbeats, settlements and steps: a lease depends on them.
+    Lease,
+    /// Everything else.
+    Usual,
+}
+
+/// The handle by which calls reach the writing thread.
+pub(crate) struct Writer {
+    queue: Arc<Queue>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    lease: VecDeque<Box<dyn Call>>,
+    usual: VecDeque<Box<dyn Call>>,
+    closed: bool,
+}
+
+/// One call to be run inside a transaction. It may be run again when the transaction is lost.
+trait Call: Send {
+    fn run(&mut self, connection: &Connection) -> Ran;
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>);
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ran {
+    /// The transaction stands.
+    InTransaction,
+    /// The error took the whole transaction with it.
+    TransactionLost,
+}
+
+struct TypedCall<T, F> {
+    operation: F,
+    result: Option<Result<T, StoreError>>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T: Send, F: FnMut(&Connection) -> Result<T, StoreError> + Send> Call for TypedCall<T, F> {
+    fn run(&mut self, connection: &Connection) -> Ran {
+        self.result = Some(in_savepoint(connection, &mut self.operation));
+        if connection.is_autocommit() { Ran::TransactionLost } else { Ran::InTransaction }
+    }
+
+    fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
+        let answer = match (committed, self.result) {
+            (_, Some(Err(error))) | (Err(error), _) => Err(error),
+            (Ok(()), Some(Ok(value))) => Ok(value),
+            (Ok(()), None) => Err(StoreError::Closed),
+        };
+        // A caller that is gone does not need its answer.
+        let _ = self.reply.send(answer);
+    }
+}
+
+/// Runs one call so that its failure undoes that call alone. `SQLITE_FULL`, `IOERR` and `NOMEM` can roll the whole
+/// transaction back under the savepoint; the caller sees that in the connection's autocommit state.
+fn in_savepoint<T>(
+    connection: &Connection,
+    operation: &mut impl FnMut(&Connection) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    connection.prepare_cached("SAVEPOINT call")?.execute([])?;
+    let result = operation(connection);
+    if connection.is_autocommit() {
+        return result;
+    }
+    if result.is_err() {
+        connection.prepare_cached("ROLLBACK TO call")?.execute([])?;
+    }
+    connection.prepare_cached("RELEASE call")?.execute([])?;
+    result
+}
+
+impl Writer {
+    /// Starts the thread on an open connection.
+    pub(crate) fn start(connection: WriterConnection, latest_ms: Arc<AtomicI64>) -> std::io::Result<Self> {
+        let queue = Arc::<Queue>::default();
+        let mut worker = Worker { queue: Arc::clone(&queue), connection, latest_ms, persisted_ms: 0 };
+        let thread = std::thread::Builder::new().name("leasehold-writer".into()).spawn(move || worker.work())?;
+        Ok(Self { queue, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Runs an operation in a transaction and waits until it is durable. The operation may run more than once; only
+    /// its last run counts.
+    pub(crate) async fn call<T: Send + 'static>(
+        &self,
+        urgency: Urgency,
+        operation: impl FnMut(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.push(urgency, Box::new(TypedCall { operation, result: None, reply }));
+        answer.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    fn push(&self, urgency: Urgency, call: Box<dyn Call>) {
+        let mut waiting = self.queue.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.closed {
+            drop(waiting);
+            return call.answer(Err(StoreError::Closed));
+        }
+        match urgency {
+            Urgency::Lease => waiting.lease.push_back(call),
+            Urgency::Usual => waiting.usual.push_back(call),
+        }
+        drop(waiting);
+        self.queue.changed.notify_one();
+    }
+
+    /// Takes no further calls, runs those that wait and closes the connection.
+    pub(crate) fn close(&self) {
+        self.queue.waiting.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+        self.queue.changed.notify_one();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+struct Worker {
+    queue: Arc<Queue>,
+    connection: WriterConnection,
+    latest_ms: Arc<AtomicI64>,
+    persisted_ms: i64,
+}
+
+impl Worker {
+    fn work(&mut self) {
+        while self.wait() {
+            self.run_batch();
+        }
+        self.connection.close();
+    }
+
+    /// Waits for a call; false when there will be none.
+    fn wait(&self) -> bool {
+        let mut waiting = self.queue.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        while waiting.is_empty() && !waiting.closed {
+            waiting = self.queue.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        !waiting.is_empty()
+    }
+
+    fn next(&self) -> Option<Box<dyn Call>> {
+        self.queue.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    fn run_batch(&mut self) {
+        let mut calls = Vec::new();
+        match self.try_batch(&mut calls) {
+            Ok(()) => calls.into_iter().for_each(|call| call.answer(Ok(()))),
+            Err(error) => {
+                tracing::warn!(%error, calls = calls.len(), "a transaction failed; its calls run again singly");
+                if error.is_io() {
+                    self.connection.reopen();
+                }
+                calls.into_iter().for_each(|call| self.run_singly(call));
+            }
+        }
+    }
+
+    /// Takes calls in until none waits or the time is up, and commits. On an error the whole batch has failed.
+    fn try_batch(&mut self, calls: &mut Vec<Box<dyn Call>>) -> Result<(), StoreError> {
+        let started = Instant::now();
+        if let Err(error) = self.begin() {
+            calls.extend(self.next());
+            return Err(error);
+        }
+        while let Some(mut call) = self.next() {
+            let ran = call.run(self.connection.get()?);
+            calls.push(call);
+            if ran == Ran::TransactionLost {
+                return Err(StoreError::Unexpected("the transaction was rolled back by SQLite".into()));
+            }
+            if started.elapsed() > BATCH_TIME {
+                break;
+            }
+        }
+        self.commit()
+    }
+
+    fn run_singly(&mut self, mut call: Box<dyn Call>) {
+        let committed = self.begin().and_then(|()| match call.run(self.connection.get()?) {
+            Ran::InTransaction => self.commit(),
+            Ran::TransactionLost => Err(StoreError::Unexpected("the transaction was rolled back by SQLite".into())),
+        });
+        call.answer(committed);
+    }
+
+    fn begin(&mut self) -> Result<(), StoreError> {
+        self.connection.ensure_open();
+        self.connection.get()?.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), StoreError> {
+        let committed = self.persist_clock().and_then(|()| {
+            fail::fail_point!("writer.before_commit");
+            self.connection.get()?.prepare_cached("COMMIT")?.execute([])?;
+            Ok(())
+        });
+        fail::fail_point!("writer.after_commit");
+        if committed.is_err()
+            && let Ok(connection) = self.connection.get()
+            && !connection.is_autocommit()
+        {
+            let _ = connection.execute_batch("ROLLBACK");
+            self.persisted_ms = 0;
+        }
+        committed
+    }
+
+    /// Keeps the queue's time, so that a restart after a backward step of the wall clock goes on from it.
+    fn persist_clock(&mut self) -> Result<(), StoreError> {
+        let latest_ms = self.latest_ms.load(Ordering::Relaxed);
+        if latest_ms - self.persisted_ms >= CLOCK_LAG_MS {
+            self.connection
+                .get()?
+                .prepare_cached("INSERT OR REPLACE INTO meta (name, value) VALUES ('queue_clock_ms', ?1)")?
+                .execute([latest_ms])?;
+            self.persisted_ms = latest_ms;
+        }
+        Ok(())
+    }
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.lease.is_empty() && self.usual.is_empty()
+    }
+
+    fn pop(&mut self) -> Option<Box<dyn Call>> {
+        self.lease.pop_front().or_else(|| self.usual.pop_front())
+    }
+}
