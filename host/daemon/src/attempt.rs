@@ -3,10 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_domain::{
-    Effect, FencingToken, JobKey, KindPolicy, Outcome, Problem, StopReason,
-    verdict::JobFacts,
-};
+use leasehold_domain::{Effect, FencingToken, JobKey, KindPolicy, Outcome, Problem, StopReason, verdict::JobFacts};
 use leasehold_sandbox::{AttemptRequest, JobView, LogLine, Prepared, ReplayView, RunReport};
 use leasehold_store::{Claimed, Contents};
 

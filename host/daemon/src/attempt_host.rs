@@ -54,12 +54,7 @@ impl AttemptHost for StoreHost {
         }
     }
 
-    async fn complete_step(
-        &self,
-        name: &StepName,
-        result: Vec<u8>,
-        effects: Vec<Effect>,
-    ) -> Result<(), CompleteError> {
+    async fn complete_step(&self, name: &StepName, result: Vec<u8>, effects: Vec<Effect>) -> Result<(), CompleteError> {
         if result.len() > self.output_max_bytes {
             return Err(CompleteError::TooLarge);
         }

@@ -33,9 +33,7 @@ impl Clock {
 /// Wall time in milliseconds since 1970.
 #[must_use]
 pub fn wall_ms() -> TimestampMs {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// Milliseconds since the machine's start, suspend included (`CLOCK_BOOTTIME`, clock_gettime(2)).

@@ -24,7 +24,9 @@ pub enum HandlerError {
     #[error(transparent)]
     Artefact(#[from] ArtefactError),
     /// Other bytes are stored under this name.
-    #[error("{version} is stored with other bytes (digest {stored}); a stored version never changes, so give this one another version")]
+    #[error(
+        "{version} is stored with other bytes (digest {stored}); a stored version never changes, so give this one another version"
+    )]
     OtherBytes {
         /// The version.
         version: HandlerVersion,
@@ -195,15 +197,21 @@ impl Daemon {
             if !in_force.config.handlers.contains_key(&row.version.name) || before.damaged.contains(&row.digest) {
                 continue;
             }
-            let prepared =
-                self.prepare(&in_force.config, &row.version.name, row.digest).await.map_err(|error| {
-                    ReloadError::Version { version: row.version.clone(), error: Box::new(error) }
-                })?;
+            let prepared = self
+                .prepare(&in_force.config, &row.version.name, row.digest)
+                .await
+                .map_err(|error| ReloadError::Version { version: row.version.clone(), error: Box::new(error) })?;
             in_force.prepared.insert((row.version.name.clone(), row.digest), prepared);
         }
         in_force.servable = servable(&versions, &in_force);
         self.store
-            .record_act(actor, "config.reload", &before.config.path.display().to_string(), serde_json::json!({}), self.now_ms())
+            .record_act(
+                actor,
+                "config.reload",
+                &before.config.path.display().to_string(),
+                serde_json::json!({}),
+                self.now_ms(),
+            )
             .await?;
         self.put_in_force(in_force);
         self.store.let_go_held_lanes().await?;
@@ -242,12 +250,7 @@ impl Daemon {
         }
     }
 
-    async fn prepare(
-        &self,
-        config: &Config,
-        handler: &HandlerName,
-        digest: Digest,
-    ) -> Result<Prepared, HandlerError> {
+    async fn prepare(&self, config: &Config, handler: &HandlerName, digest: Digest) -> Result<Prepared, HandlerError> {
         let granted =
             config.handlers.get(handler).ok_or_else(|| HandlerError::NotConfigured { handler: handler.clone() })?;
         let bytes = self.artefacts.get(digest)?;
@@ -273,7 +276,11 @@ impl Daemon {
         in_force.servable = servable(&versions, &in_force);
         self.put_in_force(in_force);
         for row in &versions {
-            metrics::version(row.version.name.as_str(), &row.version.version.to_string(), row.state == HandlerState::Live);
+            metrics::version(
+                row.version.name.as_str(),
+                &row.version.version.to_string(),
+                row.state == HandlerState::Live,
+            );
         }
         Ok(())
     }

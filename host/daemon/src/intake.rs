@@ -1,9 +1,7 @@
 //! What a job has to hold to before it goes in: a known kind, a payload of its format, and the bounds of the
 //! configuration. Nothing is truncated or changed; what is over a bound is refused with the bound.
 
-use leasehold_domain::{
-    JobKey, Kind, Lane, NewJob, TimestampMs, policy::PayloadFormat, redaction::is_well_formed,
-};
+use leasehold_domain::{JobKey, Kind, Lane, NewJob, TimestampMs, policy::PayloadFormat, redaction::is_well_formed};
 use leasehold_sandbox::EnqueueRefusal;
 use leasehold_store::EnqueueJob;
 
@@ -141,9 +139,7 @@ fn check_content_type(content_type: &str) -> Result<(), IntakeError> {
     if well_formed {
         Ok(())
     } else {
-        Err(IntakeError::Invalid(format!(
-            "a content type is 1 to {CONTENT_TYPE_MAX_BYTES} visible ASCII characters"
-        )))
+        Err(IntakeError::Invalid(format!("a content type is 1 to {CONTENT_TYPE_MAX_BYTES} visible ASCII characters")))
     }
 }
 

@@ -11,6 +11,7 @@ pub mod cli;
 mod clock;
 pub mod config;
 pub mod daemon;
+pub mod demo;
 mod dispatcher;
 mod handlers;
 pub mod http;

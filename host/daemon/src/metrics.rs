@@ -1,24 +1,28 @@
 //! What is measured, in the words of Prometheus. Labels are kinds, causes, classes and versions: never data of a job.
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use std::sync::{Mutex, PoisonError};
 
-/// Installs the recorder of this process.
-pub fn install() -> Result<PrometheusHandle, metrics_exporter_prometheus::BuildError> {
-    let builder = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)?
-        .set_buckets_for_metric(Matcher::Full(JOB_ATTEMPTS.into()), &ATTEMPTS)?;
-    let recorder = builder.build_recorder();
-    let handle = recorder.handle();
-    // A second daemon in one process, as in tests, keeps the first one's recorder.
-    if metrics::set_global_recorder(recorder).is_ok() {
-        describe();
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+
+/// Installs the recorder of this process, once; a second daemon in one process, as in tests, shares it.
+pub fn install() -> Result<PrometheusHandle, BuildError> {
+    static INSTALLED: Mutex<Option<PrometheusHandle>> = Mutex::new(None);
+    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(handle) = &*installed {
+        return Ok(handle.clone());
     }
-    Ok(handle)
+    let recorder = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)?
+        .set_buckets_for_metric(Matcher::Full(JOB_ATTEMPTS.into()), &ATTEMPTS)?
+        .build_recorder();
+    let handle = recorder.handle();
+    metrics::set_global_recorder(recorder)?;
+    describe();
+    Ok(installed.insert(handle).clone())
 }
 
-const SECONDS: [f64; 14] =
-    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0];
+const SECONDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0];
 const ATTEMPTS: [f64; 8] = [1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 12.0, 20.0];
 
 const ENQUEUED: &str = "leasehold_jobs_enqueued_total";
@@ -51,12 +55,21 @@ fn describe() {
     describe_histogram!(RUN_SECONDS, Unit::Seconds, "How long guests ran, by kind.");
     describe_histogram!(QUEUE_SECONDS, Unit::Seconds, "How long jobs were visible before their lease, by kind.");
     describe_counter!(LEASE_EXPIRIES, "Leases that ran out, by kind.");
-    describe_counter!(STALE, "Settlements and step completions under a token that was no longer live, which changed nothing.");
+    describe_counter!(
+        STALE,
+        "Settlements and step completions under a token that was no longer live, which changed nothing."
+    );
     describe_counter!(DEAD_LETTERS, "Dead letters, by kind and cause.");
     describe_counter!(DUPLICATES_PREVENTED, "Effects and jobs that were asked for again and not run again, by what.");
-    describe_counter!(DUPLICATES_APPLIED, "Completions of a step whose effect another attempt also ran; 0 under the contract.");
+    describe_counter!(
+        DUPLICATES_APPLIED,
+        "Completions of a step whose effect another attempt also ran; 0 under the contract."
+    );
     describe_counter!(UNKNOWN_CLASSES, "Failures whose class is not in the vocabulary, by kind.");
-    describe_counter!(CLASS_MISMATCHES, "Failures whose class the vocabulary treats otherwise than the guest asked, by kind.");
+    describe_counter!(
+        CLASS_MISMATCHES,
+        "Failures whose class the vocabulary treats otherwise than the guest asked, by kind."
+    );
     describe_counter!(OTHER_FINGERPRINTS, "Applied steps that were begun again with another fingerprint, by kind.");
     describe_counter!(WRITE_FAILURES, "Settlements that could not be written and were tried again, by code.");
     describe_histogram!(HEARTBEAT_DELAY, Unit::Seconds, "How long after its time a heartbeat was durable.");

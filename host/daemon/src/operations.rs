@@ -54,8 +54,7 @@ impl Daemon {
         let queue = self.config().queue.clone();
         let kinds: Vec<_> = jobs.iter().map(|job| job.kind.clone()).collect();
         let now_ms = self.now_ms();
-        let answers =
-            self.store.enqueue(jobs, actor, now_ms, queue.priority_step_ms, queue.queue_depth_max).await?;
+        let answers = self.store.enqueue(jobs, actor, now_ms, queue.priority_step_ms, queue.queue_depth_max).await?;
         for (kind, answer) in kinds.iter().zip(&answers) {
             match answer {
                 EnqueueAnswer::Enqueued { .. } => metrics::job_enqueued(kind.as_str()),
@@ -141,7 +140,8 @@ impl Daemon {
         let depths = self.store.depths().await?;
         for kind in config.kinds.keys() {
             for state in ["waiting", "ready", "leased"] {
-                let matching = depths.iter().filter(|depth| depth.kind == kind.as_str() && depth.state.as_str() == state);
+                let matching =
+                    depths.iter().filter(|depth| depth.kind == kind.as_str() && depth.state.as_str() == state);
                 let jobs = matching.clone().map(|depth| depth.jobs).sum();
                 let oldest_ms = matching.map(|depth| now_ms - depth.oldest_visible_at_ms).max().unwrap_or(0);
                 metrics::queue(kind.as_str(), state, jobs, oldest_ms);

@@ -159,10 +159,7 @@ impl RunningAttempts {
             }
             if running.next_beat_at_ms <= now_ms && !running.beating {
                 running.beating = true;
-                due.beats.push(Beat {
-                    token: *token,
-                    lease_expires_at_ms: now_ms + running.visibility_timeout_ms,
-                });
+                due.beats.push(Beat { token: *token, lease_expires_at_ms: now_ms + running.visibility_timeout_ms });
             }
             let wanted_ms = if running.beating { running.lease_expires_at_ms } else { running.next_beat_at_ms };
             due.next_at_ms = Some(due.next_at_ms.map_or(wanted_ms, |next_at_ms| next_at_ms.min(wanted_ms)));

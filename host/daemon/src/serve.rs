@@ -123,10 +123,8 @@ async fn start(config: Config) -> Result<(Arc<Daemon>, UnixListener), ServeError
     }
     daemon.read_paused_kinds().await?;
     daemon.prepare_live_handlers().await?;
-    let listener = http::bind(&socket).map_err(|error| ServeError::Io {
-        what: format!("listening on {}", socket.display()),
-        error,
-    })?;
+    let listener = http::bind(&socket)
+        .map_err(|error| ServeError::Io { what: format!("listening on {}", socket.display()), error })?;
     tokio::spawn(heartbeats::run(Arc::clone(&daemon)));
     tokio::spawn(reaper::run(Arc::clone(&daemon)));
     tokio::spawn(retention::run(Arc::clone(&daemon)));
@@ -168,7 +166,9 @@ fn warn_of_absent_secrets(config: &Config) {
 async fn reload(daemon: &Daemon) {
     match daemon.reload("signal:SIGHUP").await {
         Ok(()) => tracing::info!("the configuration was reloaded"),
-        Err(error) => tracing::error!(code = error.code(), %error, "the configuration was not reloaded; the one before stays in force"),
+        Err(error) => {
+            tracing::error!(code = error.code(), %error, "the configuration was not reloaded; the one before stays in force")
+        }
     }
 }
 
@@ -179,7 +179,10 @@ async fn drain(daemon: &Daemon) {
     daemon.claimable.notify_one();
     let grace_ms = u64::try_from(daemon.config().daemon.shutdown_grace_ms).unwrap_or(0);
     if tokio::time::timeout(Duration::from_millis(grace_ms), all_ended(daemon)).await.is_err() {
-        tracing::warn!(attempts = daemon.running.len(), "the grace time is over; guests are stopped and their leases released");
+        tracing::warn!(
+            attempts = daemon.running.len(),
+            "the grace time is over; guests are stopped and their leases released"
+        );
         daemon.running.stop_all(StopReason::Shutdown);
         all_ended(daemon).await;
     }

@@ -134,9 +134,9 @@ fn masker(in_force: &InForce, policy: &KindPolicy, contents: Option<&Contents>) 
         metadata: &contents.metadata,
     };
     let grants = in_force.config.handlers.get(&policy.handler).map(|handler| &handler.grants);
-    let secrets = grants.into_iter().flat_map(|grants| {
-        grants.secrets.iter().filter_map(|name| grants.settings.get(name)).map(String::as_bytes)
-    });
+    let secrets = grants
+        .into_iter()
+        .flat_map(|grants| grants.secrets.iter().filter_map(|name| grants.settings.get(name)).map(String::as_bytes));
     Some(Masker::new(in_force.config.redaction_rules(&policy.kind), subject, secrets))
 }
 

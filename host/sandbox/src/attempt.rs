@@ -156,3 +156,22 @@ impl Attempt {
         }
     }
 }
+
+#[cfg(test)]
+impl Attempt {
+    /// An attempt with nothing behind it and hardly any limits left.
+    pub(crate) fn for_tests(deadline: Instant) -> Self {
+        let limits = AttemptLimits {
+            memory_max_bytes: 0,
+            table_elements_max: 0,
+            output_max_bytes: 4,
+            log_max_bytes: 100,
+            log_lines_max: 10,
+            host_calls_max: 0,
+            effects_max_bytes: 0,
+            response_max_bytes: 0,
+        };
+        let host = Arc::new(crate::prepare::NoHost);
+        Self::new(host, Arc::default(), &limits, InDoubtPolicy::BeginAgain, deadline, Arc::default())
+    }
+}

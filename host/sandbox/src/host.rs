@@ -9,9 +9,9 @@ use leasehold_domain::{
 
 /// The host of one attempt.
 ///
-/// A call that the sandbox has made always runs to its end, also when its guest is stopped meanwhile. The guest's
-/// writes that are not durable yet are laid over what `read_value` and `list_keys` answer by the sandbox itself, as far
-/// as this attempt made them.
+/// A call about a step, once made, runs to its end, also when its guest is stopped meanwhile; a report waits for it. A
+/// read is given up with its guest. The sandbox lays this attempt's own writes over what `read_value` and `list_keys`
+/// answer; writes that earlier attempts left with an applied step are the host's to lay over them.
 #[async_trait::async_trait]
 pub trait AttemptHost: Send + Sync + 'static {
     /// Begins a step, durably before it answers *fresh* or *in doubt*.

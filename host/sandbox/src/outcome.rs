@@ -196,26 +196,14 @@ pub(crate) fn lost() -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, time::Instant};
+    use std::time::Instant;
 
-    use leasehold_domain::{InDoubtPolicy, StepName, StopReason, grants::AttemptLimits};
+    use leasehold_domain::{StepName, StopReason};
 
     use super::*;
-    use crate::prepare::NoHost;
 
     fn attempt() -> Attempt {
-        let limits = AttemptLimits {
-            memory_max_bytes: 0,
-            table_elements_max: 0,
-            output_max_bytes: 4,
-            log_max_bytes: 100,
-            log_lines_max: 10,
-            host_calls_max: 0,
-            effects_max_bytes: 0,
-            response_max_bytes: 0,
-        };
-        let policy = InDoubtPolicy::BeginAgain;
-        Attempt::new(Arc::new(NoHost), Arc::default(), &limits, policy, Instant::now(), Arc::default())
+        Attempt::for_tests(Instant::now())
     }
 
     fn outcome(end: End, attempt: &Attempt) -> Outcome {

@@ -87,3 +87,23 @@ fn at_tick(attempt: &Arc<Attempt>) -> UpdateDeadline {
         }),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use leasehold_domain::StopReason;
+
+    use super::*;
+    use crate::stop::Ended;
+
+    #[test]
+    fn h5_a_running_guest_gives_way_until_its_deadline_or_its_stop() {
+        let past = Arc::new(Attempt::for_tests(Instant::now()));
+        assert!(matches!(at_tick(&past), UpdateDeadline::Interrupt));
+        let running = Arc::new(Attempt::for_tests(Instant::now() + Duration::from_hours(1)));
+        assert!(matches!(at_tick(&running), UpdateDeadline::YieldCustom(1, _)));
+        running.stop.end(Ended::Stopped(StopReason::Cancelled));
+        assert!(matches!(at_tick(&running), UpdateDeadline::Interrupt));
+    }
+}

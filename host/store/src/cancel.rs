@@ -24,10 +24,7 @@ impl Store {
     pub async fn cancel(&self, job: JobId, actor: &str, now_ms: TimestampMs) -> Result<Cancelled, StoreError> {
         self.note_time(now_ms);
         let actor = actor.to_owned();
-        self.shared
-            .writer
-            .call(Urgency::Usual, move |connection| cancel(connection, job, &actor, now_ms))
-            .await
+        self.shared.writer.call(Urgency::Usual, move |connection| cancel(connection, job, &actor, now_ms)).await
     }
 }
 

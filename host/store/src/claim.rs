@@ -2,7 +2,8 @@
 //! attempts are used up, and it never decides how many may run: the caller took its permits before.
 
 use leasehold_domain::{
-    AttemptNumber, Digest, FencingToken, HandlerName, HandlerVersion, JobId, Kind, Lane, ReplayId, TimestampMs, VersionId,
+    AttemptNumber, Digest, FencingToken, HandlerName, HandlerVersion, JobId, Kind, Lane, ReplayId, TimestampMs,
+    VersionId,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -236,7 +237,9 @@ pub(crate) fn promote_due(connection: &Connection, now_ms: TimestampMs) -> Resul
 
 fn current_version(connection: &Connection, handler: &HandlerName) -> Result<Option<RunOn>, StoreError> {
     let row = connection
-        .prepare_cached("SELECT id, name, version, digest, 0, state FROM handler_versions WHERE name = ?1 AND current = 1")?
+        .prepare_cached(
+            "SELECT id, name, version, digest, 0, state FROM handler_versions WHERE name = ?1 AND current = 1",
+        )?
         .query_row([handler.as_str()], |row| Ok(version_of_row(row)))
         .optional()?;
     row.transpose()
@@ -306,13 +309,7 @@ fn lease(
 ) -> Result<Leased, StoreError> {
     let has_lanes = kind.lane_concurrency.is_some() || kind.cooldown;
     if has_lanes
-        && lanes::is_blocked(
-            connection,
-            kind.kind.as_str(),
-            candidate.lane.as_deref(),
-            kind.lane_concurrency,
-            now_ms,
-        )?
+        && lanes::is_blocked(connection, kind.kind.as_str(), candidate.lane.as_deref(), kind.lane_concurrency, now_ms)?
     {
         lanes::hold(connection, candidate.id)?;
         return Ok(Leased::LaneBlocked);
@@ -335,7 +332,9 @@ fn lease(
 /// decides about it like about any other. This happens when the configured cap was lowered.
 fn hand_to_reaper(connection: &Connection, id: i64, now_ms: TimestampMs) -> Result<(), StoreError> {
     connection
-        .prepare_cached("UPDATE jobs SET state = 2, lease_expires_at = ?2, deadline_at = ?2 WHERE id = ?1 AND state = 1")?
+        .prepare_cached(
+            "UPDATE jobs SET state = 2, lease_expires_at = ?2, deadline_at = ?2 WHERE id = ?1 AND state = 1",
+        )?
         .execute([id, now_ms])?;
     Ok(())
 }

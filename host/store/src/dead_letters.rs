@@ -1,8 +1,6 @@
 //! Dead letters as operators see them, and discarding one. Reading one never opens the sealed original.
 
-use leasehold_domain::{
-    Cause, DeadLetterId, Digest, JobId, TimestampMs,
-};
+use leasehold_domain::{Cause, DeadLetterId, Digest, JobId, TimestampMs};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::json;
 
@@ -98,8 +96,7 @@ pub enum Discarded {
     NotFound,
 }
 
-const COLUMNS: &str =
-    "id, job_id, kind, lane, died_at, cause, error_class, message, version, digest, attempt, state";
+const COLUMNS: &str = "id, job_id, kind, lane, died_at, cause, error_class, message, version, digest, attempt, state";
 
 impl Store {
     /// Dead letters, the latest first.
@@ -132,11 +129,7 @@ impl Store {
     }
 }
 
-fn list(
-    connection: &Connection,
-    filter: &DeadLetterFilter,
-    max: usize,
-) -> Result<Page<DeadLetterSummary>, StoreError> {
+fn list(connection: &Connection, filter: &DeadLetterFilter, max: usize) -> Result<Page<DeadLetterSummary>, StoreError> {
     let mut statement = connection.prepare_cached(&format!(
         "SELECT {COLUMNS} FROM dead_letters
          WHERE id < ?1 AND (?2 IS NULL OR kind = ?2) AND (?3 IS NULL OR cause = ?3)
@@ -225,7 +218,14 @@ fn discard(
         .prepare_cached("UPDATE ended_jobs SET state = 'discarded', ended_at = ?2 WHERE id = ?1")?
         .execute([job, now_ms])?;
     crate::effects::forget(connection, job)?;
-    audit::write(connection, now_ms, actor, "dead_letter.discard", &id.to_string(), &json!({ "job": job, "reason": reason }))?;
+    audit::write(
+        connection,
+        now_ms,
+        actor,
+        "dead_letter.discard",
+        &id.to_string(),
+        &json!({ "job": job, "reason": reason }),
+    )?;
     Ok(Discarded::Now)
 }
 

@@ -222,8 +222,7 @@ pub(crate) fn state_of(connection: &Connection, id: i64) -> Result<JobState, Sto
 }
 
 fn depth(connection: &Connection) -> Result<u64, StoreError> {
-    let depth: i64 = connection
-        .prepare_cached("SELECT coalesce(sum(depth), 0) FROM depths")?
-        .query_row([], |row| row.get(0))?;
+    let depth: i64 =
+        connection.prepare_cached("SELECT coalesce(sum(depth), 0) FROM depths")?.query_row([], |row| row.get(0))?;
     Ok(u64::try_from(depth).unwrap_or(0))
 }

@@ -1,10 +1,7 @@
 //! Stored handler versions: their identity and the states they go through. The components themselves lie outside the
 //! database; nothing here looks at them.
 
-use leasehold_domain::{
-    Digest, HandlerState, HandlerVersion, TimestampMs, VersionId,
-    replay::Candidate,
-};
+use leasehold_domain::{Digest, HandlerState, HandlerVersion, TimestampMs, VersionId, replay::Candidate};
 use rusqlite::{Connection, Row, params};
 use serde_json::json;
 
@@ -123,10 +120,7 @@ impl Store {
         now_ms: TimestampMs,
     ) -> Result<Retired, StoreError> {
         let (version, actor) = (version.clone(), actor.to_owned());
-        self.shared
-            .writer
-            .call(Urgency::Usual, move |connection| retire(connection, &version, &actor, now_ms))
-            .await
+        self.shared.writer.call(Urgency::Usual, move |connection| retire(connection, &version, &actor, now_ms)).await
     }
 
     /// All stored versions, by name, in the order in which they were stored.
@@ -141,18 +135,19 @@ impl Store {
     }
 }
 
-fn select(connection: &Connection, tail: &str, parameters: impl rusqlite::Params) -> Result<Vec<VersionRow>, StoreError> {
+fn select(
+    connection: &Connection,
+    tail: &str,
+    parameters: impl rusqlite::Params,
+) -> Result<Vec<VersionRow>, StoreError> {
     let mut statement = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM handler_versions {tail}"))?;
     let rows = statement.query_map(parameters, |row| Ok(version_row(row)))?;
     rows.map(|row| row?).collect()
 }
 
 fn find(connection: &Connection, version: &HandlerVersion) -> Result<Option<VersionRow>, StoreError> {
-    let found = select(
-        connection,
-        "WHERE name = ?1 AND version = ?2",
-        [version.name.as_str(), &version.version.to_string()],
-    )?;
+    let found =
+        select(connection, "WHERE name = ?1 AND version = ?2", [version.name.as_str(), &version.version.to_string()])?;
     Ok(found.into_iter().next())
 }
 
@@ -163,8 +158,7 @@ fn version_row(row: &Row<'_>) -> Result<VersionRow, StoreError> {
         version: HandlerVersion::new(&name, &version).map_err(|error| StoreError::Unexpected(error.to_string()))?,
         digest: Digest::from_bytes(row.get(3)?),
         size_bytes: row.get(4)?,
-        state: HandlerState::parse(&state)
-            .ok_or_else(|| StoreError::Unexpected(format!("handler state {state:?}")))?,
+        state: HandlerState::parse(&state).ok_or_else(|| StoreError::Unexpected(format!("handler state {state:?}")))?,
         current: row.get(6)?,
         stored_at_ms: row.get(7)?,
         stored_by: row.get(8)?,
@@ -214,7 +208,9 @@ fn activate(
     let mut drained = Vec::new();
     for other in others {
         if keep_live {
-            connection.prepare_cached("UPDATE handler_versions SET current = 0 WHERE id = ?1")?.execute([other.id.0])?;
+            connection
+                .prepare_cached("UPDATE handler_versions SET current = 0 WHERE id = ?1")?
+                .execute([other.id.0])?;
         } else {
             drain(connection, &other)?;
             drained.push(other.version);

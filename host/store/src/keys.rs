@@ -82,7 +82,8 @@ impl Keys {
 
     /// A keyed digest (HMAC-SHA256, RFC 2104) of parts, each of which is bound by its length.
     pub(crate) fn digest(&self, what: &str, parts: &[&[u8]]) -> [u8; 32] {
-        let mut mac = Hmac::<Sha256>::new_from_slice(self.index_key.as_slice()).expect("HMAC takes a key of any length");
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(self.index_key.as_slice()).expect("HMAC takes a key of any length");
         for part in [what.as_bytes()].iter().chain(parts) {
             mac.update(&(part.len() as u64).to_be_bytes());
             mac.update(part);
@@ -103,7 +104,9 @@ impl Keys {
 pub(crate) fn load_or_make(path: &Path, database_is_new: bool) -> Result<Result<Keys, KeyProblem>, StoreError> {
     let shown = path.display().to_string();
     match fs::read_to_string(path) {
-        Ok(text) => Ok(parse(&Zeroizing::new(text)).map_err(|why| KeyProblem::Unreadable { path: shown, why: why.into() })),
+        Ok(text) => {
+            Ok(parse(&Zeroizing::new(text)).map_err(|why| KeyProblem::Unreadable { path: shown, why: why.into() }))
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && database_is_new => {
             let keys = Keys::generate()?;
             Ok(write(path, &keys)
@@ -144,9 +147,8 @@ pub(crate) fn check(
     path: &Path,
     keys: Result<Keys, KeyProblem>,
 ) -> Result<KeyStatus, StoreError> {
-    let stored: Option<Vec<u8>> = connection
-        .query_row("SELECT value FROM meta WHERE name = 'key_check'", [], |row| row.get(0))
-        .optional()?;
+    let stored: Option<Vec<u8>> =
+        connection.query_row("SELECT value FROM meta WHERE name = 'key_check'", [], |row| row.get(0)).optional()?;
     let keys = match keys {
         Ok(keys) => keys,
         Err(problem) => return Ok(KeyStatus::Unavailable(problem)),

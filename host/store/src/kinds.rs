@@ -68,7 +68,9 @@ impl Store {
             .call(Urgency::Usual, move |connection| {
                 let changed = if pause {
                     connection
-                        .prepare_cached("INSERT OR IGNORE INTO paused_kinds (kind, paused_at, paused_by) VALUES (?1, ?2, ?3)")?
+                        .prepare_cached(
+                            "INSERT OR IGNORE INTO paused_kinds (kind, paused_at, paused_by) VALUES (?1, ?2, ?3)",
+                        )?
                         .execute(params![kind.as_str(), now_ms, actor])?
                 } else {
                     connection.prepare_cached("DELETE FROM paused_kinds WHERE kind = ?1")?.execute([kind.as_str()])?
@@ -84,8 +86,8 @@ impl Store {
 }
 
 fn paused(connection: &Connection) -> Result<Vec<Paused>, StoreError> {
-    let mut statement = connection.prepare_cached("SELECT kind, paused_by, paused_at FROM paused_kinds ORDER BY kind")?;
-    let rows =
-        statement.query_map([], |row| Ok(Paused { kind: row.get(0)?, by: row.get(1)?, at_ms: row.get(2)? }))?;
+    let mut statement =
+        connection.prepare_cached("SELECT kind, paused_by, paused_at FROM paused_kinds ORDER BY kind")?;
+    let rows = statement.query_map([], |row| Ok(Paused { kind: row.get(0)?, by: row.get(1)?, at_ms: row.get(2)? }))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }

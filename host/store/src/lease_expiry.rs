@@ -51,8 +51,10 @@ impl Store {
 
     /// All leases. At a start they belong to a process that is gone, since only one can own the database.
     pub async fn leases(&self) -> Result<Vec<LeasedJob>, StoreError> {
-        self.ask(|connection| leased(connection, &format!("SELECT {COLUMNS} FROM jobs WHERE state = 2 ORDER BY id"), []))
-            .await
+        self.ask(|connection| {
+            leased(connection, &format!("SELECT {COLUMNS} FROM jobs WHERE state = 2 ORDER BY id"), [])
+        })
+        .await
     }
 
     /// When the next lease runs out.
@@ -82,11 +84,7 @@ impl Store {
     }
 }
 
-fn leased(
-    connection: &Connection,
-    sql: &str,
-    parameters: impl rusqlite::Params,
-) -> Result<Vec<LeasedJob>, StoreError> {
+fn leased(connection: &Connection, sql: &str, parameters: impl rusqlite::Params) -> Result<Vec<LeasedJob>, StoreError> {
     let mut statement = connection.prepare_cached(sql)?;
     let rows = statement.query_map(parameters, |row| Ok(leased_job(row)))?;
     rows.map(|row| row?).collect()

@@ -235,13 +235,15 @@ fn open_database(options: &StoreOptions, path: &Path) -> Result<(Connection, Key
 
 /// Looks before anything is written: a database of a newer version or of another program is left as it is.
 fn refuse_unknown_schema(path: &Path) -> Result<(), Problem> {
-    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    let connection =
+        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     if usize::try_from(found).map_or(true, |found| found > MIGRATIONS.len()) {
         return Err(Problem::Newer(found));
     }
-    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_master WHERE type = 'table'", [], |row| row.get(0))?;
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_master WHERE type = 'table'", [], |row| row.get(0))?;
     let meta: i64 =
         connection.query_row("SELECT count(*) FROM sqlite_master WHERE name = 'meta'", [], |row| row.get(0))?;
     if tables > 0 && (meta == 0 || found == 0) { Err(Problem::Foreign) } else { Ok(()) }
@@ -282,9 +284,7 @@ fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
 }
 
 fn persisted_clock_ms(connection: &Connection) -> Result<Option<i64>, StoreError> {
-    Ok(connection
-        .query_row("SELECT value FROM meta WHERE name = 'queue_clock_ms'", [], |row| row.get(0))
-        .optional()?)
+    Ok(connection.query_row("SELECT value FROM meta WHERE name = 'queue_clock_ms'", [], |row| row.get(0)).optional()?)
 }
 
 /// The writer's connection, which can be opened anew after an I/O error.
@@ -305,7 +305,9 @@ impl WriterConnection {
         self.connection = None;
         match open_connection(&self.path, &self.options) {
             Ok(connection) => self.connection = Some(connection),
-            Err(error) => tracing::error!(%error, path = %self.path.display(), "the database could not be opened again"),
+            Err(error) => {
+                tracing::error!(%error, path = %self.path.display(), "the database could not be opened again")
+            }
         }
     }
 

@@ -198,12 +198,7 @@ fn payload<'a>(
     }
 }
 
-fn record(
-    connection: &Connection,
-    job: i64,
-    request: &ReplayRequest,
-    target: &Candidate,
-) -> Result<i64, StoreError> {
+fn record(connection: &Connection, job: i64, request: &ReplayRequest, target: &Candidate) -> Result<i64, StoreError> {
     connection
         .prepare_cached(
             "INSERT INTO replays (dead_letter_id, job_id, number, actor, reason, override_reason, at, version_id, version,
@@ -227,7 +222,14 @@ fn record(
         "replay": id, "job": job, "reason": request.reason, "override_reason": request.override_reason,
         "version": target.version, "digest": target.digest, "payload_corrected": request.payload.is_some(),
     });
-    audit::write(connection, request.now_ms, &request.actor, "dead_letter.replay", &request.dead_letter.to_string(), &detail)?;
+    audit::write(
+        connection,
+        request.now_ms,
+        &request.actor,
+        "dead_letter.replay",
+        &request.dead_letter.to_string(),
+        &detail,
+    )?;
     Ok(id)
 }
 
@@ -264,13 +266,9 @@ fn put_back(
 }
 
 fn correct_payload(connection: &Connection, keys: &Keys, job: i64, payload: &[u8]) -> Result<(), StoreError> {
-    connection
-        .prepare_cached("UPDATE jobs SET payload_digest = ?2, payload_bytes = ?3 WHERE id = ?1")?
-        .execute(params![
-            job,
-            enqueue::payload_digest(keys, payload),
-            i64::try_from(payload.len()).unwrap_or(i64::MAX)
-        ])?;
+    connection.prepare_cached("UPDATE jobs SET payload_digest = ?2, payload_bytes = ?3 WHERE id = ?1")?.execute(
+        params![job, enqueue::payload_digest(keys, payload), i64::try_from(payload.len()).unwrap_or(i64::MAX)],
+    )?;
     Ok(())
 }
 

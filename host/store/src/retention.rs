@@ -69,10 +69,8 @@ fn for_each_oldest(
     parameters: impl rusqlite::Params,
     act: fn(&Connection, i64) -> Result<(), StoreError>,
 ) -> Result<i64, StoreError> {
-    let jobs: Vec<i64> = connection
-        .prepare_cached(sql)?
-        .query_map(parameters, |row| row.get(0))?
-        .collect::<Result<_, _>>()?;
+    let jobs: Vec<i64> =
+        connection.prepare_cached(sql)?.query_map(parameters, |row| row.get(0))?.collect::<Result<_, _>>()?;
     jobs.iter().try_for_each(|job| act(connection, *job))?;
     Ok(i64::try_from(jobs.len()).unwrap_or(i64::MAX))
 }

@@ -49,9 +49,7 @@ impl Extras {
 /// Whether this token holds the job's lease at this time.
 pub(crate) fn lease_is_live(connection: &Connection, token: FencingToken, now_ms: i64) -> Result<bool, StoreError> {
     Ok(connection
-        .prepare_cached(
-            "SELECT 1 FROM jobs WHERE id = ?1 AND attempt = ?2 AND state = 2 AND lease_expires_at > ?3",
-        )?
+        .prepare_cached("SELECT 1 FROM jobs WHERE id = ?1 AND attempt = ?2 AND state = 2 AND lease_expires_at > ?3")?
         .exists((token.job.0, token.attempt.0, now_ms))?)
 }
 

@@ -84,10 +84,7 @@ impl Store {
     pub async fn settle(&self, settlement: Settlement) -> Result<Settled, StoreError> {
         self.note_time(settlement.now_ms);
         let keys = std::sync::Arc::clone(&self.shared.keys);
-        self.shared
-            .writer
-            .call(Urgency::Lease, move |connection| settle(connection, keys.get()?, &settlement))
-            .await
+        self.shared.writer.call(Urgency::Lease, move |connection| settle(connection, keys.get()?, &settlement)).await
     }
 }
 
@@ -245,12 +242,7 @@ pub(crate) fn end(
 }
 
 /// The job leaves the queue and enters the dead letters, in one transaction: a crash leaves it in one of the two.
-fn bury(
-    connection: &Connection,
-    settlement: &Settlement,
-    job: &JobRow,
-    cause: Cause,
-) -> Result<i64, StoreError> {
+fn bury(connection: &Connection, settlement: &Settlement, job: &JobRow, cause: Cause) -> Result<i64, StoreError> {
     let id = settlement.token.job.0;
     let text = settlement
         .dead_letter

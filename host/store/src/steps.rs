@@ -150,7 +150,9 @@ fn begin_under_lease(connection: &Connection, keys: &Keys, begin: &BeginStep) ->
 
 fn find(connection: &Connection, job: i64, name: &str) -> Result<Option<StepRow>, StoreError> {
     Ok(connection
-        .prepare_cached("SELECT state, fingerprint, begun_by, result_sealed FROM steps WHERE job_id = ?1 AND name = ?2")?
+        .prepare_cached(
+            "SELECT state, fingerprint, begun_by, result_sealed FROM steps WHERE job_id = ?1 AND name = ?2",
+        )?
         .query_row(params![job, name], |row| {
             Ok(StepRow {
                 state: row.get(0)?,
@@ -172,7 +174,9 @@ fn record_begin(connection: &Connection, begin: &BeginStep, begun: StepBegun) ->
         )?
         .execute(params![job, name, begin.fingerprint, attempt, begin.now_ms])?;
     connection
-        .prepare_cached("INSERT INTO step_runs (job_id, attempt, name, begun_at, in_doubt) VALUES (?1, ?2, ?3, ?4, ?5)")?
+        .prepare_cached(
+            "INSERT INTO step_runs (job_id, attempt, name, begun_at, in_doubt) VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?
         .execute(params![job, attempt, name, begin.now_ms, begun == StepBegun::InDoubt])?;
     Ok(begun)
 }
@@ -220,7 +224,9 @@ fn take_back_step(connection: &Connection, token: FencingToken, name: &str) -> R
     end_run(connection, token, name, "taken_back")?;
     let still_own = changed > 0
         || connection
-            .prepare_cached("SELECT 1 FROM steps WHERE job_id = ?1 AND name = ?2 AND state = 'begun' AND begun_by = ?3")?
+            .prepare_cached(
+                "SELECT 1 FROM steps WHERE job_id = ?1 AND name = ?2 AND state = 'begun' AND begun_by = ?3",
+            )?
             .exists(params![token.job.0, name, token.attempt.0])?;
     Ok(if still_own { StepEnded::Recorded } else { StepEnded::Stale { applied_elsewhere: false } })
 }

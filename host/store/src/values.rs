@@ -71,9 +71,8 @@ fn list(
     cursor: Option<u64>,
 ) -> Result<(Vec<String>, Option<u64>), StoreError> {
     let after = cursor.and_then(|cursor| i64::try_from(cursor).ok()).unwrap_or(0);
-    let mut statement = connection.prepare_cached(
-        "SELECT id, key_sealed FROM stored_values WHERE store = ?1 AND id > ?2 ORDER BY id LIMIT ?3",
-    )?;
+    let mut statement = connection
+        .prepare_cached("SELECT id, key_sealed FROM stored_values WHERE store = ?1 AND id > ?2 ORDER BY id LIMIT ?3")?;
     let rows = statement.query_map(params![store, after, PAGE], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let rows: Vec<(i64, Vec<u8>)> = rows.collect::<Result<_, _>>()?;
     let next = rows.last().filter(|_| rows.len() as i64 == PAGE).and_then(|(id, _)| u64::try_from(*id).ok());
@@ -101,13 +100,13 @@ pub(crate) fn set(
              ON CONFLICT (store, key_digest) DO UPDATE SET stored_at = excluded.stored_at RETURNING id",
         )?
         .query_row(params![store, digest, now_ms], |row| row.get(0))?;
-    connection
-        .prepare_cached("UPDATE stored_values SET key_sealed = ?2, value_sealed = ?3 WHERE id = ?1")?
-        .execute(params![
+    connection.prepare_cached("UPDATE stored_values SET key_sealed = ?2, value_sealed = ?3 WHERE id = ?1")?.execute(
+        params![
             id,
             keys.sealer.seal(Purpose::ValueKey, id, key.as_bytes())?,
             keys.sealer.seal(Purpose::Value, id, value)?
-        ])?;
+        ],
+    )?;
     Ok(())
 }
 

@@ -91,9 +91,12 @@ async fn push(arguments: PushArguments, session: &Session) -> Result<(), Failure
     if !arguments.activate {
         return session.output.show(&pushed, stored);
     }
-    let live = session.client.activate_handler(&pushed.version, ActivateQuery::default()).await?;
-    let answer = json!({ "pushed": pushed, "activated": live });
-    session.output.show(&answer, |_| format!("{}\n{}", stored(&pushed), standing(&live)))
+    if !session.output.is_json() {
+        // Said before the activation, which may fail: the version is stored all the same.
+        session.output.text(&stored(&pushed))?;
+    }
+    let activated = session.client.activate_handler(&pushed.version, ActivateQuery::default()).await?;
+    session.output.show(&json!({ "pushed": pushed, "activated": activated }), |_| standing(&activated))
 }
 
 fn read(file: &PathBuf) -> Result<Vec<u8>, Failure> {

@@ -64,10 +64,11 @@ fn listed(page: &Page<KindView>) -> String {
 }
 
 const fn standing(kind: &KindView) -> &'static str {
-    match (kind.paused, kind.waiting_for_handler, &kind.handler) {
+    match (kind.paused, &kind.handler, kind.waiting_for_handler, &kind.live_version) {
         (true, ..) => "paused",
-        (_, _, None) => "not configured",
-        (_, true, _) => "waits for a handler",
+        (_, None, ..) => "not configured",
+        (_, _, true, _) => "jobs wait for a handler",
+        (_, _, _, None) => "no live version",
         _ => "runs",
     }
 }

@@ -4,6 +4,7 @@
 mod audit;
 mod completions;
 mod config;
+mod demo;
 mod dlq;
 mod enqueue;
 mod enqueue_file;
@@ -39,7 +40,12 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Serve(serve::ServeArguments),
+    /// Run the daemon
+    ///
+    /// SIGTERM and SIGINT let running handlers finish within the grace time; a second signal stops at once. SIGHUP reloads
+    /// the configuration.
+    Serve,
+    Demo(demo::DemoArguments),
     Enqueue(Box<enqueue::EnqueueArguments>),
     /// Look at jobs, cancel them, wait for them
     #[command(subcommand)]
@@ -100,7 +106,8 @@ fn misread(error: &clap::Error) -> ExitCode {
 fn execute(cli: Cli) -> Result<(), Failure> {
     let Cli { global, command } = cli;
     match command {
-        Command::Serve(arguments) => serve::run(arguments, &global),
+        Command::Serve => serve::run(&global),
+        Command::Demo(arguments) => session::block_on(demo::run(arguments))?,
         Command::Config(command) => config::run(command, &global),
         Command::Completions(arguments) => completions::run(&arguments, global.output()),
         command => session::block_on(ask(command, Session::open(&global)?))?,
@@ -117,7 +124,7 @@ async fn ask(command: Command, session: Session) -> Result<(), Failure> {
         Command::Kinds(command) => kinds::run(command, &session).await,
         Command::Audit(command) => audit::run(command, &session).await,
         Command::Reload => reload::run(&session).await,
-        Command::Serve(_) | Command::Config(_) | Command::Completions(_) => Ok(()),
+        Command::Serve | Command::Demo(_) | Command::Config(_) | Command::Completions(_) => Ok(()),
     }
 }
 

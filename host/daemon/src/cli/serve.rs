@@ -1,9 +1,6 @@
 //! `leasehold serve`: reads the configuration, sets the log up and runs the daemon until a signal ends it. What is wrong
 //! with the configuration is said before anything starts.
 
-use std::path::PathBuf;
-
-use clap::Args;
 use tracing_subscriber::EnvFilter;
 
 use super::{Failure, GlobalOptions};
@@ -14,23 +11,9 @@ const CRASH_POINTS: &str = "LEASEHOLD_CRASH_POINTS";
 /// The environment variable that filters the log, such as `leasehold=debug`.
 const LOG: &str = "LEASEHOLD_LOG";
 
-/// Runs the daemon.
-///
-/// SIGTERM and SIGINT let running handlers finish within the grace time; a second signal stops at once. SIGHUP reloads
-/// the configuration.
-#[derive(Debug, Args)]
-pub struct ServeArguments {
-    /// The directory of the database, in place of the configuration's
-    #[arg(long)]
-    data_dir: Option<PathBuf>,
-}
-
 /// Runs the command.
-pub fn run(arguments: ServeArguments, options: &GlobalOptions) -> Result<(), Failure> {
-    let mut config = Config::load(&options.config)?;
-    if let Some(data_dir) = arguments.data_dir {
-        config.daemon = config.daemon.moved_to(data_dir);
-    }
+pub fn run(options: &GlobalOptions) -> Result<(), Failure> {
+    let config = Config::load(&options.config)?;
     set_log_up(config.daemon.log_format);
     arm_crash_points()?;
     let failed = |code: &'static str, message: String| Failure::Failed { code, message };

@@ -1,7 +1,5 @@
 //! How things look to a person: tables, fields, times, and nothing that could drive a terminal.
 
-use std::fmt::Write as _;
-
 use comfy_table::{Table, presets};
 use leasehold_api::Timestamp;
 
@@ -20,11 +18,8 @@ pub fn escape(text: &str) -> String {
 
 /// A block of several lines, indented, each line escaped.
 pub fn block(text: &str) -> String {
-    text.lines().fold(String::new(), |mut shown, line| {
-        // Writing to a string can't fail.
-        let _ = writeln!(shown, "    {}", escape(line));
-        shown
-    })
+    let lines: Vec<_> = text.lines().map(|line| format!("    {}", escape(line))).collect();
+    lines.join("\n")
 }
 
 /// A titled part of a longer view.
@@ -107,7 +102,7 @@ mod tests {
         assert_eq!(escape("a\u{1b}[2Jb\r\nc\u{202e}d"), "a\\u{1b}[2Jb\\r\\nc\\u{202e}d");
         assert_eq!(escape("Zoë ✓"), "Zoë ✓");
         assert!(!table(["A"], [["\u{9b}1m\u{1b}c".to_owned()]]).contains(['\u{9b}', '\u{1b}']));
-        assert_eq!(block("one\n\u{7}two"), "    one\n    \\u{7}two\n");
+        assert_eq!(block("one\n\u{7}two"), "    one\n    \\u{7}two");
     }
 
     #[test]

@@ -53,15 +53,6 @@ impl DaemonConfig {
         config
     }
 
-    /// The same daemon with its files in another directory. What was put elsewhere stays there.
-    pub fn moved_to(self, data_dir: PathBuf) -> Self {
-        let moved = |path: PathBuf| match path.strip_prefix(&self.data_dir) {
-            Ok(within) => data_dir.join(within),
-            Err(_) => path,
-        };
-        Self { socket: moved(self.socket.clone()), key_file: moved(self.key_file.clone()), data_dir, ..self }
-    }
-
     fn check_socket_path(&self, section: &Section<'_>) {
         let bytes = self.socket.as_os_str().len();
         if bytes > SOCKET_PATH_MAX_BYTES {

@@ -17,7 +17,7 @@ use leasehold_store::EnqueueJob;
 use tokio::sync::mpsc;
 
 use super::{
-    Api, acts, body, new_job,
+    Api, body, new_job,
     refusal::{Refusal, problem_of_store, too_large},
 };
 use crate::config::{Actor, Config};
@@ -84,12 +84,13 @@ impl Batch {
     /// The next chunk of the body. When it is not here yet, what was read so far is stored first, so that a caller that
     /// sends slowly is answered meanwhile.
     async fn next_chunk(&mut self, lines: &mut Lines) -> Result<Option<Bytes>, Abandoned> {
-        let next = match lines.chunks.next().now_or_never() {
+        let here = lines.chunks.next().now_or_never();
+        if here.is_none() {
+            self.store_piece().await?;
+        }
+        let next = match here {
             Some(next) => next,
-            None => {
-                self.store_piece().await?;
-                lines.chunks.next().await
-            }
+            None => lines.chunks.next().await,
         };
         match next.transpose() {
             Ok(chunk) => Ok(chunk),
@@ -137,7 +138,7 @@ impl Batch {
         if count == 0 {
             return Vec::new();
         }
-        match acts::enqueue(&self.api.daemon, jobs, &self.actor).await {
+        match self.api.daemon.enqueue(jobs, &self.actor.name).await {
             Ok(answers) => answers.iter().map(|answer| new_job::outcome(answer, &self.config)).collect(),
             Err(error) => vec![Err(problem_of_store(&error)); count],
         }

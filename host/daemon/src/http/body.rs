@@ -43,7 +43,7 @@ pub(super) async fn read_json<T: DeserializeOwned>(body: Body, api: &Api) -> Res
     parse(&bytes)
 }
 
-/// Reads one JSON document; the error names the place and what was expected there, and none of the document.
+/// Reads one JSON document; the error names the place and what was expected there.
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(bytes).map_err(|error| malformed(format!("this is not what was expected: {error}")))
 }

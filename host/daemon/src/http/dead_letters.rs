@@ -11,16 +11,16 @@ use leasehold_api::{
     DeadLetterFilter, DeadLetterState, DeadLetterSummary, DeadLetterView, DiscardRequest, Page, Problem, ReplayAnswer,
     ReplayRequest,
 };
-use leasehold_domain::{DeadLetterId, InDoubtPolicy, KindPolicy};
+use leasehold_domain::{DeadLetterId, HandlerVersion, handler::HandlerVersionError};
 use leasehold_store::{DeadLetter, Discarded};
 
 use super::{
-    Api, acts, body, jobs, new_job,
+    Api, body, jobs, new_job,
     paging::{before, page, page_size},
     refusal::{Refusal, conflict, invalid, not_found},
     views,
 };
-use crate::config::{Actor, Config};
+use crate::{config::Actor, operations::ReplayWish};
 
 const REASON_MAX_BYTES: usize = 4_096;
 
@@ -57,43 +57,24 @@ pub(super) async fn replay(
     body: Body,
 ) -> Result<Json<ReplayAnswer>, Refusal> {
     let id = DeadLetterId(jobs::id(&path)?);
-    let asked: ReplayRequest = body::read_json(body, &api).await?;
-    let kind = find(&api, id).await?.summary.kind;
-    let config = api.daemon.config();
-    let policy = config.kinds.values().find(|policy| policy.kind.as_str() == kind).ok_or_else(|| {
-        conflict("kind_not_configured", format!("kind {kind} is no longer configured; configure it and reload"))
-    })?;
-    let request = checked(&api, id, asked, policy, &config, &actor)?;
-    Ok(Json(replayed(id, acts::replay(&api.daemon, request).await?)?))
+    let wish = wish(body::read_json(body, &api).await?)?;
+    let answer = api.daemon.replay(id, wish, &actor.name).await?.ok_or_else(|| no_letter(id))?;
+    replayed(id, answer).map(Json)
 }
 
-fn checked(
-    api: &Api,
-    dead_letter: DeadLetterId,
-    asked: ReplayRequest,
-    policy: &KindPolicy,
-    config: &Config,
-    actor: &Actor,
-) -> Result<leasehold_store::ReplayRequest, Problem> {
-    let version = asked.version.map(|version| version.parse()).transpose();
+fn wish(asked: ReplayRequest) -> Result<ReplayWish, Problem> {
     let corrects = asked.payload.is_some() || asked.payload_base64.is_some();
-    let payload =
-        || new_job::corrected_payload(asked.payload.as_deref(), asked.payload_base64.as_deref(), policy, config);
-    Ok(leasehold_store::ReplayRequest {
-        dead_letter,
-        handler: policy.handler.clone(),
-        version: version.map_err(|error: leasehold_domain::handler::HandlerVersionError| {
-            invalid("version_invalid", error.to_string())
-        })?,
-        damaged: api.daemon.in_force().damaged.clone(),
-        actor: actor.name.clone(),
+    let payload = || new_job::payload(asked.payload.as_deref(), asked.payload_base64.as_deref());
+    Ok(ReplayWish {
+        payload: corrects.then(payload).transpose()?,
+        version: asked.version.as_deref().map(version).transpose()?,
         reason: reason(asked.reason)?,
         override_reason: asked.override_reason.map(reason).transpose()?,
-        payload: corrects.then(payload).transpose()?,
-        begin_again: policy.in_doubt == InDoubtPolicy::BeginAgain,
-        now_ms: api.daemon.now_ms(),
-        priority_step_ms: config.queue.priority_step_ms,
     })
+}
+
+fn version(text: &str) -> Result<HandlerVersion, Problem> {
+    text.parse().map_err(|error: HandlerVersionError| invalid("invalid_handler_version", error.to_string()))
 }
 
 /// A reason says something, and not a novel.

@@ -15,7 +15,7 @@ use leasehold_store::{Cancelled, JobRecord};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::{
-    Api, acts, body, caller, new_job,
+    Api, body, caller, new_job,
     paging::{before, page, page_size},
     refusal::{Refusal, conflict, malformed, not_found},
     views,
@@ -40,7 +40,7 @@ pub(super) async fn enqueue(
     let request: EnqueueRequest = body::read_json(body, &api).await?;
     let config = api.daemon.config();
     let job = new_job::check(request, &config, api.daemon.now_ms())?;
-    let answers = acts::enqueue(&api.daemon, vec![job], &actor).await?;
+    let answers = api.daemon.enqueue(vec![job], &actor.name).await?;
     let answer = answers.first().ok_or_else(|| conflict("unanswered", "the queue gave no answer"))?;
     let answer = new_job::outcome(answer, &config)?;
     let status = if answer.duplicate { StatusCode::OK } else { StatusCode::CREATED };
@@ -66,10 +66,8 @@ pub(super) async fn show(
 ) -> Result<Json<JobView>, Refusal> {
     let job = find(&api, &actor, &path).await?;
     // A result may be anything, so only whoever enqueued the job is given it.
-    let result = match job.summary.enqueued_by == actor.name && job.summary.state == JobState::Done {
-        true => api.daemon.store().job_result(job.summary.id).await?,
-        false => None,
-    };
+    let is_own_and_done = job.summary.enqueued_by == actor.name && job.summary.state == JobState::Done;
+    let result = if is_own_and_done { api.daemon.store().job_result(job.summary.id).await? } else { None };
     let policy = Kind::new(&*job.summary.kind).ok().and_then(|kind| api.daemon.config().kinds.get(&kind).cloned());
     Ok(Json(views::job(job, policy.map(|policy| policy.attempts_max), result.as_deref())))
 }
@@ -94,7 +92,7 @@ pub(super) async fn cancel(
     Path(path): Path<String>,
 ) -> Result<Json<JobStateAnswer>, Refusal> {
     let id = JobId(id(&path)?);
-    match acts::cancel(&api.daemon, id, &actor).await? {
+    match api.daemon.cancel(id, &actor.name).await? {
         Cancelled::Now => Ok(Json(state_answer(id, JobState::Cancelled))),
         Cancelled::WhenStopped(_) => Ok(Json(state_answer(id, JobState::Leased))),
         Cancelled::AlreadyEnded(state) => {

@@ -8,10 +8,10 @@ use axum::{
 };
 use http::StatusCode;
 use leasehold_api::{KindView, Page, Timestamp};
-use leasehold_domain::{HandlerState, JobState};
+use leasehold_domain::{HandlerState, JobState, Kind};
 use leasehold_store::{KindDepth, VersionRow};
 
-use super::{Api, acts, new_job, refusal::Refusal};
+use super::{Api, new_job, refusal::Refusal};
 use crate::config::{Actor, Config};
 
 /// Every kind that is configured or still has jobs.
@@ -73,7 +73,11 @@ pub(super) async fn resume(
 
 async fn set_paused(api: &Api, actor: &Actor, kind: &str, paused: bool) -> Result<StatusCode, Refusal> {
     let config = api.daemon.config();
-    let policy = new_job::policy(kind, &config)?;
-    acts::pause_kind(&api.daemon, &policy.kind, paused, actor).await?;
+    // A kind that has left the configuration can still be let go on, so that its jobs run once it is back.
+    let kind = match Kind::new(kind) {
+        Ok(kind) if config.kinds.contains_key(&kind) || !paused => kind,
+        _ => return Err(new_job::unknown_kind(kind, &config).into()),
+    };
+    api.daemon.pause_kind(&kind, paused, &actor.name).await?;
     Ok(StatusCode::NO_CONTENT)
 }

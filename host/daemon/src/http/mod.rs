@@ -3,7 +3,6 @@
 //! Every route comes from the one table in `leasehold_api::route`, which also says who may ask. Nothing here decides
 //! about a job, and nothing here is shown that was not redacted before.
 
-mod acts;
 mod audit;
 mod batch;
 mod body;

@@ -4,7 +4,7 @@
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::StatusCode;
 use leasehold_api::{EnqueueRequest, Problem};
-use leasehold_domain::{Kind, KindPolicy, TimestampMs};
+use leasehold_domain::{Kind, TimestampMs};
 use leasehold_store::{EnqueueAnswer, EnqueueJob};
 use serde_json::value::RawValue;
 
@@ -30,20 +30,8 @@ pub(super) fn check(request: EnqueueRequest, config: &Config, now_ms: TimestampM
     intake::check(config, sent, now_ms).map_err(|error| problem(&error))
 }
 
-/// A payload that takes another one's place, checked as its kind wants it.
-pub(super) fn corrected_payload(
-    json: Option<&RawValue>,
-    base64: Option<&str>,
-    policy: &KindPolicy,
-    config: &Config,
-) -> Result<Vec<u8>, Problem> {
-    let kind = policy.kind.as_str().to_owned();
-    let sent = SentJob { kind, payload: payload(json, base64)?, ..SentJob::default() };
-    intake::check(config, sent, 0).map(|job| job.payload).map_err(|error| problem(&error))
-}
-
 /// The payload's bytes, as sent.
-fn payload(json: Option<&RawValue>, base64: Option<&str>) -> Result<Vec<u8>, Problem> {
+pub(super) fn payload(json: Option<&RawValue>, base64: Option<&str>) -> Result<Vec<u8>, Problem> {
     match (json, base64) {
         (Some(json), None) => Ok(json.get().as_bytes().to_vec()),
         (None, Some(base64)) => BASE64_STANDARD
@@ -64,7 +52,8 @@ fn delay_ms(request: &EnqueueRequest) -> Result<i64, Problem> {
     }
 }
 
-fn problem(error: &IntakeError) -> Problem {
+/// A job that the intake refuses.
+pub(super) fn problem(error: &IntakeError) -> Problem {
     match error {
         IntakeError::TooLarge { max, .. } => {
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, error.code(), error.to_string()).with("limit_bytes", *max)
@@ -73,13 +62,11 @@ fn problem(error: &IntakeError) -> Problem {
     }
 }
 
-/// The rules of the kind of that name.
-pub(super) fn policy<'a>(kind: &str, config: &'a Config) -> Result<&'a KindPolicy, Problem> {
-    Kind::new(kind).ok().and_then(|kind| config.kinds.get(&kind)).ok_or_else(|| {
-        let known: Vec<_> = config.kinds.keys().map(Kind::as_str).collect();
-        let detail = format!("kind {kind:?} is not configured; known kinds: {}", known.join(", "));
-        Problem::new(StatusCode::NOT_FOUND, "unknown_kind", detail)
-    })
+/// There is no such kind, and what there is.
+pub(super) fn unknown_kind(kind: &str, config: &Config) -> Problem {
+    let known: Vec<_> = config.kinds.keys().map(Kind::as_str).collect();
+    let detail = format!("kind {kind:?} is not configured; known kinds: {}", known.join(", "));
+    Problem::new(StatusCode::NOT_FOUND, "unknown_kind", detail)
 }
 
 /// What the queue's answer means for the one who sent the job: its id and whether it was there already, or why not.

@@ -5,7 +5,8 @@ use http::{StatusCode, header};
 use leasehold_api::{Problem, problem};
 use leasehold_store::StoreError;
 
-use crate::handlers::{HandlerError, ReloadError};
+use super::new_job;
+use crate::{HandlerError, ReloadError, ReplayError};
 
 /// A problem that ends a request.
 #[derive(Debug, Clone)]
@@ -26,6 +27,16 @@ impl From<StoreError> for Refusal {
 impl From<HandlerError> for Refusal {
     fn from(error: HandlerError) -> Self {
         Self(problem_of_handler(&error))
+    }
+}
+
+impl From<ReplayError> for Refusal {
+    fn from(error: ReplayError) -> Self {
+        Self(match &error {
+            ReplayError::Store(error) => problem_of_store(error),
+            ReplayError::Payload(error) => new_job::problem(error),
+            ReplayError::UnknownKind(_) => conflict(error.code(), error.to_string()),
+        })
     }
 }
 

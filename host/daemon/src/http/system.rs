@@ -9,11 +9,9 @@ use axum::{
 };
 use http::{StatusCode, header};
 use leasehold_api::{Problem, ReloadAnswer, openapi::document};
-use leasehold_domain::HandlerState;
-use leasehold_store::StoreError;
 
 use super::{Api, refusal::Refusal};
-use crate::{config::Actor, daemon::Daemon, metrics};
+use crate::{config::Actor, daemon::Daemon};
 
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -28,26 +26,13 @@ pub(super) async fn reload(
     Ok(Json(ReloadAnswer { file: api.daemon.config().path.display().to_string() }))
 }
 
-/// The measurements. Those that the queue knows are asked for first; when it can't answer, the others are still shown,
-/// since that is when they are looked at.
+/// The measurements. When the queue can't be asked, the others are still shown, since that is when they are looked at.
 pub(super) async fn metrics(State(api): State<Api>) -> Response {
-    if let Err(error) = measure(&api.daemon).await {
+    let text = api.daemon.metrics_text().await.unwrap_or_else(|error| {
         tracing::warn!(code = error.code(), %error, "the queue could not be measured");
-    }
-    ([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], api.daemon.rendered_metrics()).into_response()
-}
-
-async fn measure(daemon: &Daemon) -> Result<(), StoreError> {
-    metrics::running(daemon.running.len());
-    let now_ms = daemon.now_ms();
-    for depth in daemon.store().depths().await? {
-        metrics::queue(&depth.kind, depth.state.as_str(), depth.jobs, now_ms - depth.oldest_visible_at_ms);
-    }
-    for row in daemon.store().versions().await? {
-        let (name, version) = (row.version.name.as_str(), row.version.version.to_string());
-        metrics::version(name, &version, row.state == HandlerState::Live);
-    }
-    Ok(())
+        api.daemon.rendered_metrics()
+    });
+    ([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], text).into_response()
 }
 
 pub(super) async fn health() -> &'static str {

@@ -36,7 +36,8 @@ async fn beat(daemon: Arc<Daemon>, beats: Vec<Beat>, due_ms: i64) {
         Ok(lost) => {
             let now_ms = daemon.now_ms();
             metrics::heartbeat(now_ms - due_ms);
-            let (lost_beats, extended): (Vec<_>, Vec<_>) = beats.into_iter().partition(|beat| lost.contains(&beat.token));
+            let (lost_beats, extended): (Vec<_>, Vec<_>) =
+                beats.into_iter().partition(|beat| lost.contains(&beat.token));
             daemon.running.beaten(&extended, true, now_ms);
             daemon.running.beaten(&lost_beats, false, now_ms);
             for beat in lost_beats {

@@ -14,6 +14,8 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
     let mut interval = tokio::time::interval(INTERVAL);
     loop {
         interval.tick().await;
+        // The recorder folds what it has collected only when it is asked to; unasked it would grow.
+        daemon.metrics.run_upkeep();
         if let Err(error) = carry_out(&daemon).await {
             tracing::error!(code = error.code(), %error, "retention could not be carried out; it is tried again");
         }

@@ -1,6 +1,6 @@
 //! What is refused before a version goes live, and what is kept of compiling.
 
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use leasehold_domain::{
     Digest,
@@ -174,7 +174,7 @@ fn h5_the_sandbox_says_what_it_was_built_from_and_refuses_what_it_cannot_be() {
 }
 
 #[tokio::test]
-async fn h3_the_shipped_handlers_are_prepared_and_see_their_job() {
+async fn h3_a_handler_that_was_prepared_sees_its_job() {
     let bytes = component(MISBEHAVE);
     let prepared = prepare(&bytes, &grants(9), &limits()).await.unwrap();
     assert_eq!(prepared.digest(), Digest::of(&bytes));
@@ -185,4 +185,31 @@ async fn h3_the_shipped_handlers_are_prepared_and_see_their_job() {
     assert_eq!((&seen["attempt"], &seen["attempts_used"], &seen["attempts_max"]), (&json!(3), &json!(2), &json!(5)));
     assert_eq!(seen["metadata"], json!([["trace", "t-1"]]));
     assert_eq!(seen["payload"], json!({"a": 1}));
+}
+
+#[tokio::test]
+async fn h3_the_shipped_handlers_are_prepared_with_what_they_need() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins/components");
+    let mut prepared = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "wasm") {
+            let bytes = fs::read(&path).unwrap();
+            prepare(&bytes, &grants(9), &limits()).await.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            prepared += 1;
+        }
+    }
+    assert!(prepared >= 3, "{prepared}");
+}
+
+#[test]
+fn h8_a_file_with_any_byte_wrong_is_an_error_or_a_component_and_never_a_panic() {
+    let whole = component("bench-parse@1.0.0");
+    for place in (0..whole.len()).step_by(211) {
+        let mut damaged = whole.clone();
+        damaged[place] ^= 0x55;
+        if let Err(error) = sandbox().inspect(&damaged) {
+            assert!(!error.to_string().is_empty() && error.code().starts_with("component_"));
+        }
+    }
 }

@@ -192,3 +192,11 @@ async fn i1_a_result_that_the_host_refuses_is_said_so() {
     assert!(matches!(report.outcome, Outcome::Failed { .. }), "{:?}", report.outcome);
     assert!(!host.calls().iter().any(|call| matches!(call, Call::Complete(..))));
 }
+
+#[tokio::test]
+async fn i1_a_host_that_fails_is_no_defect_of_the_guest() {
+    let host = Host::new();
+    host.panic_at_begins();
+    let report = run(&misbehave().await, &step(&json!({})), &host).await;
+    assert!(matches!(report.outcome, Outcome::HandlerUnavailable { .. }), "{:?}", report.outcome);
+}

@@ -33,6 +33,7 @@ struct State {
     values: BTreeMap<(String, String), Vec<u8>>,
     begin_error: Option<BeginError>,
     result_max_bytes: Option<usize>,
+    panics: bool,
 }
 
 /// The host of the tests' attempts.
@@ -67,6 +68,11 @@ impl Host {
 
     pub fn limit_results(&self, bytes: usize) {
         self.state().result_max_bytes = Some(bytes);
+    }
+
+    /// The host's own defect.
+    pub fn panic_at_begins(&self) {
+        self.state().panics = true;
     }
 
     pub fn put(&self, store: &str, key: &str, value: &str) {
@@ -107,6 +113,8 @@ impl AttemptHost for Host {
     async fn begin_step(&self, name: &StepName, _fingerprint: &[u8]) -> Result<Begun, BeginError> {
         self.note(Call::Begin(name.to_string()));
         self.held.subscribe().wait_for(|held| !held).await.unwrap();
+        let panics = self.state().panics;
+        assert!(!panics, "the host's defect, as told");
         let mut state = self.state();
         if let Some(error) = state.begin_error {
             return Err(error);
