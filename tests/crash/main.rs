@@ -1,7 +1,9 @@
-//! The real daemon, killed.
+//! The real daemon under load, killed, with a real HTTP server outside that does not deduplicate and counts.
 //!
-//! A test's name begins with its clause of the contract. Every test runs the real binary through its socket and sleeps
-//! for nothing: it waits for requests, lines of the log and ends of jobs.
+//! A test's name begins with its clause of the contract. Nothing here sleeps: the kills come when so many requests have
+//! arrived.
 
 #[path = "../support/mod.rs"]
 mod support;
+
+mod webhooks;

@@ -4,6 +4,7 @@
 use std::{
     future::Future,
     sync::{Arc, Condvar, Mutex, OnceLock},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use axum::{
@@ -22,6 +23,8 @@ pub struct Received {
     pub path: String,
     pub headers: Vec<(String, String)>,
     pub body: String,
+    /// When it arrived, in milliseconds since 1970.
+    pub at_ms: i64,
 }
 
 impl Received {
@@ -130,6 +133,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
             .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
             .collect(),
         body: String::from_utf8_lossy(&body).into_owned(),
+        at_ms: i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap(),
     };
     // Enrolled before the arrival is told, so that a test can't let go too early.
     let let_go = shared.let_go.notified();

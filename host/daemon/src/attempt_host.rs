@@ -101,15 +101,23 @@ impl StoreHost {
     fn ended(&self, name: &StepName, ended: Result<StepEnded, StoreError>) -> Result<(), CompleteError> {
         match ended.map_err(|error| self.unavailable("ended", name, &error, CompleteError::Unavailable))? {
             StepEnded::Recorded => Ok(()),
+            StepEnded::AppliedTwice => {
+                self.applied_twice(name);
+                Ok(())
+            }
             StepEnded::Stale { applied_elsewhere } => {
                 metrics::stale();
                 if applied_elsewhere {
-                    metrics::duplicate_applied();
-                    tracing::error!(token = %self.token, step = %name, "a step's effect was run by two attempts");
+                    self.applied_twice(name);
                 }
                 Err(CompleteError::Stale)
             }
         }
+    }
+
+    fn applied_twice(&self, name: &StepName) {
+        metrics::duplicate_applied();
+        tracing::error!(token = %self.token, step = %name, "a step's effect was run by two attempts");
     }
 
     fn unavailable<E>(&self, what: &str, name: &StepName, error: &StoreError, answer: E) -> E {

@@ -143,8 +143,28 @@ impl Daemon {
         let row = StoredVersion { version: version.clone(), digest, size_bytes: bytes.len() as u64 };
         match self.store.put_version(row, actor, self.now_ms()).await? {
             PutVersion::OtherBytes { stored } => Err(HandlerError::OtherBytes { version, stored }),
-            put => Ok(Pushed { version, digest, same: put == PutVersion::Same }),
+            put => {
+                self.serve_repaired(digest).await?;
+                Ok(Pushed { version, digest, same: put == PutVersion::Same })
+            }
         }
+    }
+
+    /// A component that was missing or damaged is intact once its bytes were pushed again; the live versions that it is
+    /// of serve their jobs from then on.
+    async fn serve_repaired(&self, digest: Digest) -> Result<(), HandlerError> {
+        let _one_at_a_time = self.changing_handlers.lock().await;
+        if !self.in_force().damaged.contains(&digest) {
+            return Ok(());
+        }
+        self.mark_intact(digest);
+        let versions = self.store.versions().await?;
+        for row in versions.iter().filter(|row| takes_attempts(row) && row.digest == digest) {
+            let prepared = self.prepare(&self.config(), &row.version.name, digest).await?;
+            self.add_prepared(row, prepared);
+            tracing::info!(version = %row.version, "a damaged handler version was put right and runs again");
+        }
+        Ok(self.refresh_handlers().await?)
     }
 
     /// Makes a stored version current, once its component has been checked. Answers the versions that drain.
@@ -158,8 +178,12 @@ impl Daemon {
         let not_stored = || HandlerError::NotStored { version: version.clone() };
         let row = self.store.version(version).await?.ok_or_else(not_stored)?;
         let config = self.config();
-        let prepared = self.prepare(&config, &row.version.name, row.digest).await?;
-        self.add_prepared(&row, prepared, false);
+        let prepared = self.prepare(&config, &row.version.name, row.digest).await.inspect_err(|error| {
+            tracing::error!(%version, code = error.code(), %error, "a handler version can't go live");
+            self.note_damage(row.digest, error);
+        })?;
+        self.mark_intact(row.digest);
+        self.add_prepared(&row, prepared);
         let activated = self.store.activate_version(version, keep_live, actor, self.now_ms()).await?;
         let Activated::Current { drained } = activated else { return Err(not_stored()) };
         self.refresh_handlers().await?;
@@ -223,14 +247,10 @@ impl Daemon {
     pub(crate) async fn prepare_live_handlers(&self) -> Result<(), StoreError> {
         for row in self.store.versions().await?.iter().filter(|row| takes_attempts(row)) {
             match self.prepare(&self.config(), &row.version.name, row.digest).await {
-                Ok(prepared) => self.add_prepared(row, prepared, false),
+                Ok(prepared) => self.add_prepared(row, prepared),
                 Err(error) => {
                     tracing::error!(version = %row.version, code = error.code(), %error, "a live handler version can't run; its jobs wait");
-                    let mut in_force = InForce::clone(&self.in_force());
-                    if matches!(error, HandlerError::Artefact(_)) {
-                        in_force.damaged.push(row.digest);
-                    }
-                    self.put_in_force(in_force);
+                    self.note_damage(row.digest, &error);
                 }
             }
         }
@@ -257,12 +277,24 @@ impl Daemon {
         Ok(self.sandbox.prepare(digest, &bytes, &granted.grants, &granted.limits).await?)
     }
 
-    fn add_prepared(&self, row: &VersionRow, prepared: Prepared, damaged: bool) {
+    fn add_prepared(&self, row: &VersionRow, prepared: Prepared) {
         let mut in_force = InForce::clone(&self.in_force());
         in_force.prepared.insert((row.version.name.clone(), row.digest), prepared);
-        if !damaged {
-            in_force.damaged.retain(|digest| *digest != row.digest);
+        self.put_in_force(in_force);
+    }
+
+    /// Remembers that a version's stored component is missing or damaged, if that is what the error says.
+    fn note_damage(&self, digest: Digest, error: &HandlerError) {
+        let mut in_force = InForce::clone(&self.in_force());
+        if matches!(error, HandlerError::Artefact(_)) && !in_force.damaged.contains(&digest) {
+            in_force.damaged.push(digest);
+            self.put_in_force(in_force);
         }
+    }
+
+    fn mark_intact(&self, digest: Digest) {
+        let mut in_force = InForce::clone(&self.in_force());
+        in_force.damaged.retain(|damaged| *damaged != digest);
         self.put_in_force(in_force);
     }
 

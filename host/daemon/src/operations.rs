@@ -1,7 +1,7 @@
 //! What callers of the API have done to jobs, dead letters and kinds: each call is one transaction of the queue, and
 //! whatever waits for it is rung. It never checks who the caller is; the API does.
 
-use leasehold_domain::{DeadLetterId, HandlerVersion, JobId, Kind, StopReason, policy::InDoubtPolicy};
+use leasehold_domain::{DeadLetterId, Digest, HandlerName, HandlerState, HandlerVersion, JobId, Kind, StopReason, policy::InDoubtPolicy};
 use leasehold_store::{Cancelled, EnqueueAnswer, EnqueueJob, ReplayAnswer, ReplayRequest, StoreError};
 
 use crate::{
@@ -99,13 +99,14 @@ impl Daemon {
                 SentJob { kind: policy.kind.as_str().to_owned(), payload: payload.clone(), ..SentJob::default() };
             intake::check(&in_force.config, sent, self.now_ms())?;
         }
+        let damaged = self.damaged_now(&policy.handler).await?;
         let answer = self
             .store
             .replay(ReplayRequest {
                 dead_letter: id,
                 handler: policy.handler,
                 version: wish.version,
-                damaged: in_force.damaged.clone(),
+                damaged,
                 actor: actor.to_owned(),
                 reason: wish.reason,
                 override_reason: wish.override_reason,
@@ -117,6 +118,13 @@ impl Daemon {
             .await?;
         self.claimable.notify_one();
         Ok((answer != ReplayAnswer::NotFound).then_some(answer))
+    }
+
+    /// The handler's live components that are missing or damaged at this moment, whatever they were when they went live.
+    async fn damaged_now(&self, handler: &HandlerName) -> Result<Vec<Digest>, StoreError> {
+        let versions = self.store.versions().await?.into_iter();
+        let live = versions.filter(|row| row.version.name == *handler && row.state == HandlerState::Live);
+        Ok(live.map(|row| row.digest).filter(|digest| self.artefacts.get(*digest).is_err()).collect())
     }
 
     /// Pauses a kind or lets it go on. False when it was so already.

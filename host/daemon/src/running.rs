@@ -101,13 +101,14 @@ impl RunningAttempts {
         self.ended.notify_one();
     }
 
-    /// Stops one guest. False when it is not here.
+    /// Stops one guest, also one that has not begun yet. False when none runs here.
     pub(crate) fn stop(&self, token: FencingToken, reason: StopReason) -> bool {
         let mut attempts = self.lock();
         let Some(running) = attempts.get_mut(&token) else { return false };
         running.stop = running.stop.or(Some(reason));
-        if let Some(stopper) = &running.stopper {
-            stopper.stop(reason);
+        match &running.stopper {
+            Some(stopper) => stopper.stop(reason),
+            None => return false,
         }
         true
     }
@@ -141,6 +142,7 @@ impl RunningAttempts {
 
     /// The other attempts of a job whose guests still run here.
     pub(crate) fn others_of(&self, token: FencingToken) -> Vec<AttemptNumber> {
+        fail::fail_point!("running.forget_others", |_| Vec::new());
         let attempts = self.lock();
         let others = attempts.keys().filter(|other| other.job == token.job && other.attempt != token.attempt);
         others.map(|other| other.attempt).collect()

@@ -59,6 +59,7 @@ pub(crate) async fn settle(
         daemon.now_ms(),
         draw_jitter(),
     );
+    let released_for = released_for(&ended.outcome);
     let settlement = prepare(daemon, in_force, policy, facts, contents, &decision, ended, only_if_expired);
     let state = end_state(&decision.verdict);
     match write(daemon, settlement).await {
@@ -71,6 +72,9 @@ pub(crate) async fn settle(
         }
         Settled::Applied { dead_letter } => {
             count(policy, facts, &decision, state);
+            if matches!(decision.verdict, Verdict::Release { .. }) {
+                tracing::info!(job = %facts.job, attempt = %facts.attempt, why = released_for, "an attempt was given back; it does not count");
+            }
             if let (Some(dead_letter), Verdict::Die { cause }) = (dead_letter, &decision.verdict) {
                 report_death(policy, facts, &decision, dead_letter, *cause);
             }
@@ -166,6 +170,15 @@ async fn write(daemon: &Daemon, settlement: Settlement) -> Settled {
                 tokio::time::sleep(Duration::from_millis(u64::try_from(delay_ms).unwrap_or(0))).await;
             }
         }
+    }
+}
+
+/// Why an attempt is given back, if it is.
+const fn released_for(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::StepInProgress { .. } => "step_in_progress",
+        Outcome::Stopped(_) => "shutdown",
+        _ => "handler_unavailable",
     }
 }
 

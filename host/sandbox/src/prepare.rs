@@ -201,3 +201,59 @@ impl AttemptHost for NoHost {
         0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, path::Path};
+
+    use leasehold_domain::grants::{OutboundGrant, StoreAccess};
+
+    use super::*;
+    use crate::{SandboxConfig, engine};
+
+    fn engine() -> Engine {
+        let config = SandboxConfig {
+            slots: 1,
+            memory_max_bytes: 64 << 20,
+            stack_max_bytes: 512 << 10,
+            component_max_bytes: 0,
+            compiled_directory: "unused".into(),
+        };
+        engine::start(&engine::PoolLimits::of(&config).unwrap()).unwrap()
+    }
+
+    fn everything() -> Grants {
+        let grant = OutboundGrant {
+            scheme: "https".into(),
+            host: "*".into(),
+            port: 443,
+            methods: std::collections::BTreeSet::new(),
+            private: false,
+            outside_step: false,
+        };
+        Grants {
+            outbound: vec![grant],
+            settings: BTreeMap::from([("a".into(), "b".into())]),
+            stores: BTreeMap::from([("s".into(), StoreAccess::Read)]),
+            ..Grants::default()
+        }
+    }
+
+    #[test]
+    fn h6_what_is_not_granted_is_not_linked_even_if_nobody_checked_before() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/guests/components/misbehave@1.0.0.wasm");
+        let bytes = std::fs::read(path).unwrap();
+        let component = Component::from_binary(&engine(), &bytes).unwrap();
+        let limits = Attempt::for_tests(Instant::now()).limits.clone();
+        let link = |grants: &Grants| link(&component, Digest::of(&bytes), grants, &limits);
+        assert!(link(&everything()).is_ok());
+        for (import, grants) in [
+            ("wasi:http/", Grants { outbound: Vec::new(), ..everything() }),
+            ("wasi:config/", Grants { settings: BTreeMap::new(), ..everything() }),
+            ("wasi:keyvalue/", Grants { stores: BTreeMap::new(), ..everything() }),
+        ] {
+            let error = link(&grants).unwrap_err().to_string();
+            assert!(error.contains(import), "{error}");
+        }
+    }
+}

@@ -134,7 +134,8 @@ impl Store {
             ids.into_iter().zip(jobs).map(|(id, job)| SealedJob::new(keys, id, job)).collect::<Result<_, _>>()?;
         let context = EnqueueContext { now_ms, priority_step_ms, depth_max };
         let enqueued_by = enqueued_by.to_owned();
-        self.shared
+        let answers = self
+            .shared
             .writer
             .call(Urgency::Usual, move |connection| {
                 let answers = sealed.iter().map(|job| insert(connection, job, &enqueued_by, context));
@@ -142,7 +143,9 @@ impl Store {
                 fail::fail_point!("enqueue.inserted");
                 Ok(answers)
             })
-            .await
+            .await;
+        fail::fail_point!("enqueue.committed");
+        answers
     }
 }
 

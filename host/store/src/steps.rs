@@ -52,6 +52,8 @@ pub enum StepBegun {
 pub enum StepEnded {
     /// It is durable.
     Recorded,
+    /// It is durable, and another attempt that was overtaken had run the same effect to its end: it may stand twice.
+    AppliedTwice,
     /// A later attempt has taken the step over; nothing was changed.
     Stale {
         /// Whether another attempt's run of the same step was applied too: an effect that may stand twice.
@@ -202,7 +204,11 @@ fn complete_step(
     }
     end_run(connection, token, name, "applied")?;
     effects::keep(connection, keys, token.job.0, name, effects)?;
-    Ok(StepEnded::Recorded)
+    // The beginner that was overtaken may have come to its end before this run did.
+    let ran_elsewhere = connection
+        .prepare_cached("SELECT 1 FROM step_runs WHERE job_id = ?1 AND name = ?2 AND attempt <> ?3 AND ended_as = 'stale'")?
+        .exists(params![token.job.0, name, token.attempt.0])?;
+    Ok(if ran_elsewhere { StepEnded::AppliedTwice } else { StepEnded::Recorded })
 }
 
 fn stale(connection: &Connection, token: FencingToken, name: &str) -> Result<StepEnded, StoreError> {

@@ -5,3 +5,16 @@
 
 #[path = "../../support/mod.rs"]
 mod support;
+
+mod checks;
+mod doubt;
+mod helpers;
+mod hot_swap;
+mod identity;
+mod limits;
+mod outbox;
+mod overlap;
+mod reach;
+mod reload;
+mod states;
+mod steps;

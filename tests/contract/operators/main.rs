@@ -5,3 +5,23 @@
 
 #[path = "../../support/mod.rs"]
 mod support;
+
+mod access;
+mod bad_components;
+mod bad_databases;
+mod bad_jobs;
+mod canary;
+mod causes;
+mod configuration;
+mod dead_letters;
+mod email;
+mod forms;
+mod hostile;
+mod letters;
+mod metrics;
+mod raw_http;
+mod redaction;
+mod replay;
+mod replay_targets;
+mod sealing;
+mod webhooks;

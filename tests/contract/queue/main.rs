@@ -6,4 +6,14 @@
 #[path = "../../support/mod.rs"]
 mod support;
 
+mod bounds;
+mod cancel;
+mod deaths;
+mod enqueue;
 mod leases;
+mod limits;
+mod order;
+mod restarts;
+mod retries;
+mod shutdown;
+mod told;

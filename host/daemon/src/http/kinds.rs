@@ -8,7 +8,7 @@ use axum::{
 };
 use http::StatusCode;
 use leasehold_api::{KindView, Page, Timestamp};
-use leasehold_domain::{HandlerState, JobState, Kind};
+use leasehold_domain::{HandlerName, HandlerState, JobState, Kind};
 use leasehold_store::{KindDepth, VersionRow};
 
 use super::{Api, new_job, refusal::Refusal};
@@ -18,17 +18,24 @@ use crate::config::{Actor, Config};
 pub(super) async fn list(State(api): State<Api>) -> Result<Json<Page<KindView>>, Refusal> {
     let store = api.daemon.store();
     let (depths, paused, versions) = (store.depths().await?, store.paused_kinds().await?, store.versions().await?);
-    let config = api.daemon.config();
+    let in_force = api.daemon.in_force();
+    let config = &in_force.config;
     let paused: BTreeSet<_> = paused.into_iter().map(|paused| paused.kind).collect();
     let configured = config.kinds.keys().map(|kind| kind.as_str().to_owned());
     let kinds: BTreeSet<_> = configured.chain(depths.iter().map(|depth| depth.kind.clone())).collect();
     let items = kinds
         .into_iter()
-        .map(|kind| KindView { paused: paused.contains(&kind), ..view(kind, &config, &depths, &versions) });
+        .map(|kind| KindView { paused: paused.contains(&kind), ..view(kind, config, &depths, &versions, &in_force.servable) });
     Ok(Json(Page { items: items.collect(), next_cursor: None }))
 }
 
-fn view(kind: String, config: &Config, depths: &[KindDepth], versions: &[VersionRow]) -> KindView {
+fn view(
+    kind: String,
+    config: &Config,
+    depths: &[KindDepth],
+    versions: &[VersionRow],
+    servable: &[HandlerName],
+) -> KindView {
     let policy = config.kinds.values().find(|policy| policy.kind.as_str() == kind);
     let is_live = |row: &&VersionRow| {
         row.state == HandlerState::Live
@@ -36,12 +43,14 @@ fn view(kind: String, config: &Config, depths: &[KindDepth], versions: &[Version
             && policy.is_some_and(|policy| policy.handler == row.version.name)
     };
     let live_version = versions.iter().find(is_live).map(|row| row.version.to_string());
+    // A version that is live and can't run, since its component is damaged, serves nobody either.
+    let is_served = policy.is_some_and(|policy| servable.contains(&policy.handler));
     let own = || depths.iter().filter(|depth| depth.kind == kind);
     let ready = || own().filter(|depth| depth.state == JobState::Ready);
     KindView {
         handler: policy.map(|policy| policy.handler.to_string()),
         owner: policy.map(|policy| policy.owner.clone()),
-        waiting_for_handler: live_version.is_none() && own().any(|depth| depth.jobs > 0),
+        waiting_for_handler: !is_served && own().any(|depth| depth.jobs > 0),
         live_version,
         paused: false,
         depth: depth_by_state(own()),

@@ -114,6 +114,9 @@ async fn h5_more_handed_over_in_one_call_than_is_allowed_ends_the_attempt() {
     let set = json!({"op": "set", "store": "own", "key": "k", "value": "x".repeat(3 << 20)});
     let report = run(&misbehave().await, &json!({"do": "kv", "ops": [set]}), &Host::new()).await;
     assert_eq!(broke(&report), "limit.host_calls");
+    // It is the call itself that is refused, before the host has taken the bytes over.
+    let Outcome::Broke { problem } = report.outcome else { panic!() };
+    assert!(problem.message.contains("too much in one call"), "{}", problem.message);
 }
 
 #[tokio::test]

@@ -1,0 +1,76 @@
+//! H4: switching versions while jobs run, forth and back.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::{
+    helpers::{FIRST, SECOND, activate, push_second, version},
+    support::{ConfigText, Daemon, Reply, Server},
+};
+
+/// The version and digest that a job's one attempt recorded.
+#[track_caller]
+fn ran_on(daemon: &Daemon, job: i64) -> (Value, Value) {
+    let shown = daemon.job(job);
+    assert_eq!(shown["attempts"].as_array().unwrap().len(), 1, "{shown}");
+    (shown["attempts"][0]["handler"].clone(), shown["attempts"][0]["digest"].clone())
+}
+
+fn identity(daemon: &Daemon, of: &str) -> (Value, Value) {
+    (json!(of), version(daemon, of)["digest"].clone())
+}
+
+#[test]
+fn h4_attempts_that_have_begun_finish_on_their_version_and_those_after_run_on_the_new_one() {
+    let server = Server::answering(|_, _| Reply::Held(Box::new(Reply::status(200))));
+    let daemon = Daemon::with_misbehave(&ConfigText::default().reaching(server.url()));
+    push_second(&daemon);
+    let begin_two = |arrived| {
+        let payload = json!({ "do": "get", "url": server.url() });
+        let jobs: Vec<i64> = (0..2).map(|_| daemon.enqueue("job", &payload, &[])).collect();
+        server.wait_for(arrived);
+        jobs
+    };
+    let before = begin_two(2);
+    activate(&daemon, SECOND);
+    let after = begin_two(4);
+    activate(&daemon, FIRST);
+    let rolled_back = begin_two(6);
+    server.let_go();
+    for (jobs, of) in [(before, FIRST), (after, SECOND), (rolled_back, FIRST)] {
+        for job in jobs {
+            assert_eq!(daemon.wait(job), "done");
+            assert_eq!(ran_on(&daemon, job), identity(&daemon, of));
+        }
+    }
+    assert_ne!(identity(&daemon, FIRST).1, identity(&daemon, SECOND).1);
+}
+
+#[test]
+fn h4_switching_forth_and_back_under_load_loses_and_doubles_nothing() {
+    const JOBS: usize = 120;
+    let server = Server::accepting();
+    let daemon = Daemon::with_misbehave(&ConfigText::default().reaching(server.url()));
+    push_second(&daemon);
+    let line = json!({ "payload": { "do": "step", "name": "s", "url": server.url() } }).to_string() + "\n";
+    let file = daemon.directory().join("jobs.jsonl");
+    fs::write(&file, line.repeat(JOBS)).unwrap();
+    daemon.ask(&["enqueue", "job", "--file", file.to_str().unwrap()]).json();
+    for (switch, to) in [SECOND, FIRST, SECOND, FIRST, SECOND].into_iter().enumerate() {
+        server.wait_for(10 * (switch + 1));
+        activate(&daemon, to);
+    }
+    let jobs: Vec<i64> = (1..=i64::try_from(JOBS).unwrap()).collect();
+    let mut served = [0, 0];
+    for job in jobs {
+        assert_eq!(daemon.wait(job), "done");
+        let ran_on = ran_on(&daemon, job);
+        let by = [FIRST, SECOND].into_iter().position(|of| ran_on == identity(&daemon, of)).expect("a known version");
+        served[by] += 1;
+    }
+    assert!(served.iter().all(|count| *count > 0), "{served:?}");
+    assert_eq!(server.received().len(), JOBS);
+    assert_eq!(daemon.log().matches("ready socket").count(), 1);
+    daemon.database().check();
+}

@@ -1,0 +1,194 @@
+//! D2: what operators see holds no value of the policy, of a granted secret, of a key, in whatever form it stands.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::{
+    forms::{assert_free, carried, files_with},
+    letters::{config, id},
+    support::{ConfigText, Daemon, guest},
+};
+
+/// Values that every encoding changes.
+const FIELD: &str = "jo+fi/ld@exämple.org \"x\"";
+const KEY: &str = "order/ké 4711+\"k\"?~>";
+const METADATA: &str = "m+ta/ü \"7\"@x.example?>";
+const SECRET: &str = "s3cr+t/ä 99\"~?>==";
+const ALL: [&str; 4] = [FIELD, KEY, METADATA, SECRET];
+
+/// Kinds whose policy finds the field `class` by its name, by its path and by its data class.
+const POLICIES: [(&str, &str); 3] = [
+    ("by_name", "redact = { names = [\"CLASS\"] }"),
+    ("by_path", "redact = { paths = [\"$.class\"] }"),
+    ("by_class", "redact = { classes = [\"person\"] }"),
+];
+
+fn redacting() -> ConfigText {
+    let kinds = POLICIES.into_iter().fold(config(), |config, (kind, redact)| {
+        config.another_kind(kind, &format!("attempts = 1\n{redact}"))
+    });
+    kinds.more(
+        "[handlers.misbehave.secrets]\napi_key = { env = \"TEST_API_KEY\" }\n\
+         [redaction]\nnames = [\"email\", \"password\"]\n[redaction.classes.person]\nnames = [\"class\"]",
+    )
+}
+
+fn start(config: &ConfigText) -> Daemon {
+    let mut daemon = Daemon::prepare(config);
+    daemon.set_environment("TEST_API_KEY", SECRET);
+    daemon.run();
+    daemon.push_live(&guest("misbehave@1.0.0"));
+    daemon
+}
+
+/// Enqueues a job that carries the key and the metadata; answers its id when it has ended.
+#[track_caller]
+fn run(daemon: &Daemon, kind: &str, payload: &Value) -> i64 {
+    let metadata = format!("email={METADATA}");
+    // The kind keeps the keys apart, and the key stands in it whole.
+    let job = daemon.enqueue(kind, payload, &["--key", KEY, "--meta", &metadata]);
+    daemon.wait(job);
+    job
+}
+
+/// All that operators can see of a job, by every way to it.
+fn seen(daemon: &Daemon, job: i64) -> Vec<(&'static str, String)> {
+    let job = job.to_string();
+    let mut seen = vec![
+        ("the job", daemon.ask(&["jobs", "show", &job]).stdout),
+        ("the jobs", daemon.ask(&["jobs", "ls"]).stdout),
+        ("the dead letters", daemon.ask(&["dlq", "ls"]).stdout),
+        ("the job as text", as_text(daemon, &["jobs", "show", &job])),
+        ("the dead letters as text", as_text(daemon, &["dlq", "ls"])),
+        ("the audit log", daemon.ask(&["audit", "ls"]).stdout),
+        ("the metrics", daemon.metrics()),
+        ("the daemon's log", daemon.log()),
+    ];
+    let shown: Value = daemon.ask(&["jobs", "show", &job]).json();
+    for letter in shown["dead_letters"].as_array().unwrap() {
+        seen.push(("the dead letter", daemon.ask(&["dlq", "show", &id(letter)]).stdout));
+        seen.push(("the dead letter as text", as_text(daemon, &["dlq", "show", &id(letter)])));
+    }
+    seen
+}
+
+fn as_text(daemon: &Daemon, arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    let output = command.arg("--config").arg(daemon.config_path()).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[track_caller]
+fn assert_nothing_is_seen(daemon: &Daemon, job: i64, values: &[&str]) {
+    for (what, text) in seen(daemon, job) {
+        assert_free(&text, values, what);
+        // The views of JSON are text within JSON: what an escape hides from the search is found without it.
+        assert_free(&text.replace("\\\\", "\\").replace("\\\"", "\""), values, what);
+    }
+    for value in values {
+        assert_eq!(files_with(&daemon.data(), value, "leasehold.key"), [""; 0]);
+    }
+}
+
+#[test]
+fn d2_values_of_policy_fields_keys_metadata_and_secrets_are_masked_in_every_form() {
+    let daemon = start(&redacting());
+    let message = format!("words before: {} :words after", ALL.map(carried).join(" ; "));
+    assert!(message.len() < 8 << 10, "the host would cut the message off");
+    for (kind, _) in POLICIES {
+        let act = json!({ "do": "fail", "as": "poison", "class": FIELD, "message": message });
+        let job = run(&daemon, kind, &act);
+        assert_nothing_is_seen(&daemon, job, &ALL);
+        let letter = daemon.dead_letter(job);
+        // What is no value of the policy stays readable, and so do kind, id and class.
+        for text in [&letter["message"], &letter["attempts"][0]["message"], &letter["redacted_payload"]] {
+            let text = text.as_str().unwrap();
+            assert!(text.contains("words before: [redacted]") && text.contains(":words after"), "{text}");
+        }
+        assert_eq!((&letter["kind"], &letter["job_id"]), (&json!(kind), &json!(job)));
+        assert_eq!(letter["error_class"], "unclassified");
+        let view: Value = serde_json::from_str(letter["redacted_payload"].as_str().unwrap()).unwrap();
+        assert_eq!((&view["class"], &view["as"]), (&json!("[redacted]"), &json!("poison")));
+    }
+}
+
+#[test]
+fn d2_a_guests_log_its_panic_and_its_reasons_are_masked() {
+    let daemon = start(&redacting().kind("attempts = 1"));
+    let values = [KEY, METADATA, SECRET];
+    // Every line of a panic is kept, and at most 4 KiB of it.
+    let text = format!("words before: {} :words after", values.map(carried).join(" ; "));
+    let kinds = ["job", "by_name", "by_path"];
+    let acts = [
+        json!({ "do": "log", "text": text }),
+        json!({ "do": "panic", "message": text }),
+        json!({ "do": "suppress", "reason": text }),
+    ];
+    let [logged, panicked, suppressed] = [0, 1, 2].map(|at| {
+        let job = run(&daemon, kinds[at], &acts[at]);
+        assert_nothing_is_seen(&daemon, job, &values);
+        daemon.job(job)
+    });
+    let told = [&logged["attempts"][0]["log"], &panicked["attempts"][0]["trap"], &suppressed["reason"]];
+    for text in told {
+        let text = text.as_str().unwrap_or_else(|| panic!("nothing was kept: {logged} {panicked} {suppressed}"));
+        assert!(text.contains("words before: [redacted]"), "{text}");
+    }
+    assert!(panicked["attempts"][0]["message"].as_str().unwrap().contains("words before: [redacted]"));
+}
+
+#[test]
+fn d2_a_number_and_a_short_value_are_masked_in_their_fields_and_from_four_characters_on_in_texts() {
+    let config = config().kind("attempts = 1").kind("redact = { names = [\"class\"], paths = [\"$.after_ms\"] }");
+    let daemon = Daemon::with_misbehave(&config);
+    let letter = |class: &str, message: &str| {
+        let act = json!({ "do": "fail", "as": "poison", "class": class, "message": message, "after_ms": 4_711_471_147_u64 });
+        crate::letters::letter_of(&daemon, "job", &act)
+    };
+    let long = letter("wxyz", "code wxyz of 4711471147");
+    assert_eq!(long["message"], "code [redacted] of [redacted]");
+    let short = letter("xyz", "code xyz of 4711471147");
+    assert_eq!(short["message"], "code xyz of [redacted]");
+    let view: Value = serde_json::from_str(short["redacted_payload"].as_str().unwrap()).unwrap();
+    assert_eq!((&view["class"], &view["after_ms"]), (&json!("[redacted]"), &json!("[redacted]")));
+}
+
+#[test]
+fn d2_a_field_is_masked_by_its_name_at_any_depth_and_whatever_its_case() {
+    let daemon = start(&redacting().kind("attempts = 1"));
+    let inner = json!({ "list": [{ "PassWord": FIELD, "note": format!("again: {FIELD}"), FIELD: 1 }] });
+    let act = json!({ "do": "enqueue", "jobs": [{ "kind": "job", "payload": inner }], "then": "poison" });
+    let job = run(&daemon, "job", &act);
+    assert_nothing_is_seen(&daemon, job, &[FIELD]);
+    let letter = daemon.dead_letter(job);
+    let view: Value = serde_json::from_str(letter["redacted_payload"].as_str().unwrap()).unwrap();
+    let element = &view["jobs"][0]["payload"]["list"][0];
+    assert_eq!(element, &json!({ "PassWord": "[redacted]", "note": "again: [redacted]", "[redacted]": 1 }));
+}
+
+#[test]
+fn d2_a_payload_that_cant_be_parsed_is_masked_whole() {
+    let bytes = config().kind("attempts = 1").kind("payload = \"bytes\"");
+    let mut daemon = Daemon::with_misbehave(&bytes);
+    let send = |daemon: &Daemon| {
+        let payload = ["enqueue", "job", "--bytes", "--payload", "password: hunter22"];
+        daemon.ask(&payload).json()["id"].as_i64().unwrap()
+    };
+    let as_bytes = send(&daemon);
+    daemon.wait(as_bytes);
+    assert_eq!(daemon.dead_letter(as_bytes)["redacted_payload"], r#""[redacted: 18 bytes]""#);
+    // The kind's format changes while a job waits, which the new one can't parse.
+    daemon.ask(&["kinds", "pause", "job"]).json();
+    let as_json = send(&daemon);
+    daemon.write_config(&bytes.kind("payload = \"json\""));
+    daemon.terminate();
+    daemon.run();
+    daemon.ask(&["kinds", "resume", "job"]).json();
+    daemon.wait(as_json);
+    let letter = daemon.dead_letter(as_json);
+    assert_eq!(letter["redacted_payload"], r#""[redacted: 18 bytes, not JSON]""#);
+    assert_eq!((&letter["kind"], &letter["error_class"]), (&json!("job"), &json!("payload.invalid")));
+    assert_nothing_is_seen(&daemon, as_json, &["hunter22"]);
+}
