@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use leasehold_domain::{Effect, FencingToken, InDoubtPolicy, Kind, NewJob, StepName, TimestampMs};
+use leasehold_domain::{Effect, FencingToken, InDoubtPolicy, Kind, NewJob, StepName};
 use leasehold_sandbox::{AttemptHost, BeginError, Begun, CompleteError, EnqueueRefusal, StoreUnavailable};
 use leasehold_store::{BeginStep, StepBegun, StepEnded, StoreError};
 
@@ -90,10 +90,6 @@ impl AttemptHost for StoreHost {
 
     fn check_new_job(&self, job: &NewJob) -> Result<(), EnqueueRefusal> {
         intake::check_new_job(&self.config, job)
-    }
-
-    fn now_ms(&self) -> TimestampMs {
-        self.daemon.now_ms()
     }
 }
 

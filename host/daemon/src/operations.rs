@@ -1,7 +1,9 @@
 //! What callers of the API have done to jobs, dead letters and kinds: each call is one transaction of the queue, and
 //! whatever waits for it is rung. It never checks who the caller is; the API does.
 
-use leasehold_domain::{DeadLetterId, Digest, HandlerName, HandlerState, HandlerVersion, JobId, Kind, StopReason, policy::InDoubtPolicy};
+use leasehold_domain::{
+    DeadLetterId, Digest, HandlerName, HandlerState, HandlerVersion, JobId, Kind, StopReason, policy::InDoubtPolicy,
+};
 use leasehold_store::{Cancelled, EnqueueAnswer, EnqueueJob, ReplayAnswer, ReplayRequest, StoreError};
 
 use crate::{
@@ -99,7 +101,8 @@ impl Daemon {
                 SentJob { kind: policy.kind.as_str().to_owned(), payload: payload.clone(), ..SentJob::default() };
             intake::check(&in_force.config, sent, self.now_ms())?;
         }
-        let damaged = self.damaged_now(&policy.handler).await?;
+        let mut damaged = in_force.damaged.clone();
+        damaged.extend(self.damaged_now(&policy.handler).await?);
         let answer = self
             .store
             .replay(ReplayRequest {

@@ -113,6 +113,15 @@ impl Attempt {
         self.end(Outcome::Broke { problem: Problem::new("limit.host_calls", message) })
     }
 
+    /// Ends the attempt of a guest that does little else than log.
+    pub(crate) fn end_flooded(&self) {
+        let message = format!(
+            "the guest logged more than a hundred times the {} lines or {} bytes that its log is limited to",
+            self.limits.log_lines_max, self.limits.log_max_bytes
+        );
+        self.end(Outcome::Broke { problem: Problem::new("limit.log", message) });
+    }
+
     /// Runs a call to the host that goes on to its end when the guest is stopped meanwhile. A guest makes one such call
     /// at a time.
     pub(crate) async fn durably<T: Send + 'static>(

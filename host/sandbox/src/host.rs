@@ -33,9 +33,6 @@ pub trait AttemptHost: Send + Sync + 'static {
 
     /// Whether a job that the guest enqueues could be enqueued as things are.
     fn check_new_job(&self, job: &NewJob) -> Result<(), EnqueueRefusal>;
-
-    /// The queue's clock.
-    fn now_ms(&self) -> TimestampMs;
 }
 
 /// How a step was begun.

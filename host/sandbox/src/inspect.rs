@@ -63,8 +63,8 @@ enum Access {
     Never,
 }
 
-/// Reads a component's outline.
-pub(crate) fn inspect(bytes: &[u8]) -> Result<Inspection, ComponentError> {
+/// Reads a component's outline, without compiling or running any of it.
+pub fn inspect(bytes: &[u8]) -> Result<Inspection, ComponentError> {
     check_beginning(bytes)?;
     let mut inspection = Inspection::default();
     let mut depth = 0_usize;

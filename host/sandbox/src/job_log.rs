@@ -1,9 +1,11 @@
 //! The log of one attempt: what the guest wrote to `wasi:logging`, stdout and stderr, and what the host notes for whoever
 //! reads it. It is bounded in lines and bytes: what is over is counted and dropped, since a guest that talks too much is
-//! no reason to stop its work, and its time is bounded anyway. Nothing here is redacted yet.
+//! no reason to stop its work; only one that goes on to a hundred times as much is ended. Nothing here is redacted yet.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// How many times its limit a log may grow, dropped, before its attempt is ended.
+const FLOOD_FACTOR: usize = 100;
 /// A line that is longer is cut into several.
 const LINE_MAX_BYTES: usize = 8 << 10;
 /// How much of a panic's text is kept.
@@ -84,6 +86,13 @@ impl JobLog {
                 kept.push(level, piece, self.lines_max, self.bytes_max);
             }
         }
+    }
+
+    /// Whether so much was dropped that the guest does little else than log.
+    pub(crate) fn is_flooded(&self) -> bool {
+        let kept = self.kept();
+        kept.dropped_lines > self.lines_max.saturating_mul(FLOOD_FACTOR)
+            || kept.dropped_bytes > self.bytes_max.saturating_mul(FLOOD_FACTOR)
     }
 
     /// Remembers the text of a panic, which is kept beside the limits.

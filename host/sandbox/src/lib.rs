@@ -31,7 +31,7 @@ pub use host::{
     AttemptHost, AttemptRequest, BeginError, Begun, CompleteError, EnqueueRefusal, JobView, ReplayView,
     StoreUnavailable,
 };
-pub use inspect::{Inspection, Need};
+pub use inspect::{Inspection, Need, inspect};
 pub use job_log::{LogLevel, LogLine};
 pub use ledger::StepCounts;
 pub use prepare::Prepared;

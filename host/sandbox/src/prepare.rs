@@ -7,7 +7,7 @@ use std::{
 };
 
 use leasehold_domain::{
-    Digest, Effect, InDoubtPolicy, NewJob, StepName, TimestampMs,
+    Digest, Effect, InDoubtPolicy, NewJob, StepName,
     grants::{AttemptLimits, Grants},
 };
 use wasmtime::{Engine, Trap, component::Component};
@@ -76,7 +76,7 @@ pub(crate) fn check(
     if bytes.len() > component_max_bytes {
         return Err(ComponentError::TooLarge { bytes: bytes.len(), max_bytes: component_max_bytes });
     }
-    let inspection = inspect::inspect(bytes)?;
+    let inspection = inspect(bytes)?;
     let found = Digest::of(bytes);
     if found != digest {
         return Err(ComponentError::DigestMismatch { expected: digest, found });
@@ -195,10 +195,6 @@ impl AttemptHost for NoHost {
 
     fn check_new_job(&self, _: &NewJob) -> Result<(), EnqueueRefusal> {
         Err(EnqueueRefusal::Invalid("the component is only being tried out".into()))
-    }
-
-    fn now_ms(&self) -> TimestampMs {
-        0
     }
 }
 

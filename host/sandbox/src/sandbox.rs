@@ -104,7 +104,7 @@ impl Sandbox {
         if bytes.len() > self.0.component_max_bytes {
             return Err(ComponentError::TooLarge { bytes: bytes.len(), max_bytes: self.0.component_max_bytes });
         }
-        inspect::inspect(bytes)
+        inspect(bytes)
     }
 
     /// Checks, compiles (or loads the compiled file), links with exactly the grants, and instantiates once.

@@ -74,6 +74,9 @@ fn call_max_bytes(attempt: &Attempt) -> usize {
 /// At each tick a running guest gives way to the others, or is interrupted. Giving way through the runtime's own queue
 /// lets its timers and sockets be served, which a plain yield would starve.
 fn at_tick(attempt: &Arc<Attempt>) -> UpdateDeadline {
+    if attempt.log.is_flooded() {
+        attempt.end_flooded();
+    }
     if attempt.stop.ended().is_some() || Instant::now() >= attempt.deadline {
         return UpdateDeadline::Interrupt;
     }
@@ -105,5 +108,16 @@ mod tests {
         assert!(matches!(at_tick(&running), UpdateDeadline::YieldCustom(1, _)));
         running.stop.end(Ended::Stopped(StopReason::Cancelled));
         assert!(matches!(at_tick(&running), UpdateDeadline::Interrupt));
+    }
+
+    #[test]
+    fn h5_a_guest_that_floods_its_log_is_interrupted() {
+        let attempt = Arc::new(Attempt::for_tests(Instant::now() + Duration::from_hours(1)));
+        while !attempt.log.is_flooded() {
+            assert!(matches!(at_tick(&attempt), UpdateDeadline::YieldCustom(1, _)));
+            attempt.log.write(crate::LogLevel::Info, &"one more line\n".repeat(1_000));
+        }
+        assert!(matches!(at_tick(&attempt), UpdateDeadline::Interrupt));
+        assert!(matches!(attempt.stop.ended(), Some(Ended::ByGuest(_))));
     }
 }

@@ -65,18 +65,24 @@ fn h5_a_flood_of_log_lines_is_cut_and_counted() {
 #[test]
 fn h5_an_endless_loop_on_every_slot_ends_at_its_deadline_and_blocks_nothing() {
     // Leases are far shorter than the deadline: only heartbeats keep them.
-    let config = ConfigText::default().sandbox("slots = 4").kind("attempts = 1").kind("deadline = \"5s\"");
-    let config = config.kind("visibility_timeout = \"1500ms\"").kind("heartbeat = \"300ms\"");
+    let config = ConfigText::default().sandbox("slots = 4").kind("attempts = 1").kind("deadline = \"9s\"");
+    let config = config.kind("visibility_timeout = \"4s\"").kind("heartbeat = \"500ms\"");
     let daemon = Daemon::with_misbehave(&config);
     let loops: Vec<i64> = (0..4).map(|_| daemon.enqueue("job", &json!({ "do": "loop" }), &[])).collect();
     let after = daemon.enqueue("job", &json!({ "do": "count" }), &[]);
-    // The first loop's lease has been extended past its first length: its end is the deadline's.
     for job in &loops {
         assert_eq!(daemon.wait(*job), "dead");
         let letter = daemon.dead_letter(*job);
         assert_eq!((&letter["error_class"], &letter["attempt"]), (&json!("limit.time"), &json!(1)));
     }
     assert_eq!(daemon.wait(after), "done");
+    // All four ran at once to their deadline, and the fifth job had to wait for one of their slots.
+    let loops = format!("FROM attempts WHERE job_id <> {after}");
+    let database = daemon.database();
+    let first_end: i64 = database.one(&format!("SELECT min(ended_at) {loops}"));
+    assert!(database.one::<i64>(&format!("SELECT max(leased_at) {loops}")) < first_end);
+    assert!(database.one::<i64>(&format!("SELECT min(ended_at - leased_at) {loops}")) >= 9_000);
+    assert!(database.one::<i64>(&format!("SELECT leased_at FROM attempts WHERE job_id = {after}")) >= first_end);
     assert_eq!(daemon.metric("leasehold_lease_expiries_total", &[]), 0.0);
     assert!(daemon.metric("leasehold_heartbeat_delay_seconds_count", &[]) > 0.0);
 }

@@ -4,10 +4,11 @@ use std::{fs, path::PathBuf};
 
 use clap::{Args, Subcommand};
 use leasehold_api::{ActivateQuery, HandlerView, Page, PushAnswer};
+use leasehold_sandbox::Inspection;
 use serde_json::json;
 
 use super::{
-    Failure, Session,
+    Failure, Output, Session,
     text::{self, fields, short_digest, table, time, yes},
 };
 
@@ -24,6 +25,15 @@ pub enum HandlersCommand {
     Activate(ActivateArguments),
     /// Take a version out of service once its running attempts have ended
     Retire(VersionArguments),
+    /// Show what a component imports and exports, and what would have to be granted; asks no daemon
+    Inspect(InspectArguments),
+}
+
+/// What to look into.
+#[derive(Debug, Args)]
+pub struct InspectArguments {
+    /// The component
+    file: PathBuf,
 }
 
 /// One stored version.
@@ -40,10 +50,10 @@ pub struct PushArguments {
     /// The component
     file: PathBuf,
     /// The handler's name [default: the one that the component carries]
-    #[arg(long, requires = "version")]
+    #[arg(long)]
     name: Option<String>,
     /// The version, such as 1.2.3 [default: the one that the component carries]
-    #[arg(long, requires = "name")]
+    #[arg(long)]
     version: Option<String>,
     /// Make the version current as well
     #[arg(long)]
@@ -77,6 +87,7 @@ pub async fn run(command: HandlersCommand, session: &Session) -> Result<(), Fail
             let handler = session.client.activate_handler(&version, ActivateQuery { keep_live }).await?;
             session.output.show(&handler, standing)
         }
+        HandlersCommand::Inspect(arguments) => inspect(&arguments, session.output),
         HandlersCommand::Retire(VersionArguments { version }) => {
             let handler = session.client.retire_handler(&version).await?;
             session.output.show(&handler, standing)
@@ -86,7 +97,7 @@ pub async fn run(command: HandlersCommand, session: &Session) -> Result<(), Fail
 
 async fn push(arguments: PushArguments, session: &Session) -> Result<(), Failure> {
     let component = read(&arguments.file)?;
-    let named = arguments.name.zip(arguments.version).map(|(name, version)| format!("{name}@{version}"));
+    let named = named(arguments.name, arguments.version, &component)?;
     let pushed = session.client.push_handler(named.as_deref(), component.into()).await?;
     if !arguments.activate {
         return session.output.show(&pushed, stored);
@@ -97,6 +108,47 @@ async fn push(arguments: PushArguments, session: &Session) -> Result<(), Failure
     }
     let activated = session.client.activate_handler(&pushed.version, ActivateQuery::default()).await?;
     session.output.show(&json!({ "pushed": pushed, "activated": activated }), |_| standing(&activated))
+}
+
+/// The version to store under, if it is not all the component's own. What is not given comes from the component.
+fn named(name: Option<String>, version: Option<String>, component: &[u8]) -> Result<Option<String>, Failure> {
+    if name.is_none() && version.is_none() {
+        return Ok(None);
+    }
+    let own = look_into(component)?;
+    match (name.or(own.name), version.or(own.version)) {
+        (Some(name), Some(version)) => Ok(Some(format!("{name}@{version}"))),
+        _ => Err(Failure::usage("the component carries no name and version of its own; give both --name and --version")),
+    }
+}
+
+fn look_into(component: &[u8]) -> Result<Inspection, Failure> {
+    leasehold_sandbox::inspect(component)
+        .map_err(|error| Failure::Failed { code: error.code(), message: error.to_string() })
+}
+
+/// Looks into a component on this side of the socket.
+pub fn inspect(arguments: &InspectArguments, output: Output) -> Result<(), Failure> {
+    let inspection = look_into(&read(&arguments.file)?)?;
+    let needs: Vec<_> = inspection.needs.iter().map(|need| json!({ "import": need.import, "grant": need.grant })).collect();
+    let shown = json!({
+        "name": inspection.name, "version": inspection.version, "imports": inspection.imports,
+        "exports": inspection.exports, "needs": needs,
+    });
+    output.show(&shown, |_| inspected(&inspection))
+}
+
+fn inspected(inspection: &Inspection) -> String {
+    let or_none = |text: &Option<String>| text.as_deref().map_or_else(|| "-".to_owned(), text::escape);
+    let list = |lines: Vec<String>| if lines.is_empty() { "-".to_owned() } else { lines.join("\n") };
+    let escaped = |names: &[String]| list(names.iter().map(|name| text::escape(name)).collect());
+    [
+        fields([("Name", or_none(&inspection.name)), ("Version", or_none(&inspection.version))]),
+        text::section("Has to be granted", &list(inspection.needs.iter().map(|need| text::escape(&need.to_string())).collect())),
+        text::section("Imports", &escaped(&inspection.imports)),
+        text::section("Exports", &escaped(&inspection.exports)),
+    ]
+    .join("\n")
 }
 
 fn read(file: &PathBuf) -> Result<Vec<u8>, Failure> {

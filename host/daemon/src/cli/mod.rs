@@ -109,6 +109,10 @@ fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Serve => serve::run(&global),
         Command::Demo(arguments) => session::block_on(demo::run(arguments))?,
         Command::Config(command) => config::run(command, &global),
+        // Inspecting needs no daemon, and so no configuration that says where one is.
+        Command::Handlers(handlers::HandlersCommand::Inspect(arguments)) => {
+            handlers::inspect(&arguments, global.output())
+        }
         Command::Completions(arguments) => completions::run(&arguments, global.output()),
         command => session::block_on(ask(command, Session::open(&global)?))?,
     }

@@ -88,6 +88,13 @@ async fn h5_a_flood_of_log_lines_is_cut_and_the_job_goes_on() {
 }
 
 #[tokio::test]
+async fn h5_a_log_that_goes_on_for_ever_has_its_own_class() {
+    let report = run(&misbehave().await, &json!({"do": "flood", "lines": u32::MAX}), &Host::new()).await;
+    assert_eq!(broke(&report), "limit.log");
+    assert_eq!(report.log.len(), 101);
+}
+
+#[tokio::test]
 async fn h5_a_result_that_is_too_large_has_its_own_class() {
     let just = run(&misbehave().await, &json!({"do": "output", "bytes": 64 << 10}), &Host::new()).await;
     assert!(matches!(just.outcome, Outcome::Done { .. }));

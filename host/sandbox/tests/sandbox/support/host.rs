@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use leasehold_domain::{Effect, NewJob, StepName, TimestampMs};
+use leasehold_domain::{Effect, NewJob, StepName};
 use leasehold_sandbox::{AttemptHost, BeginError, Begun, CompleteError, EnqueueRefusal, StoreUnavailable};
 use tokio::sync::watch;
 
@@ -156,9 +156,5 @@ impl AttemptHost for Host {
 
     fn check_new_job(&self, job: &NewJob) -> Result<(), EnqueueRefusal> {
         if job.kind.as_str() == "unknown" { Err(EnqueueRefusal::UnknownKind) } else { Ok(()) }
-    }
-
-    fn now_ms(&self) -> TimestampMs {
-        1_500
     }
 }
