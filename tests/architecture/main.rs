@@ -42,8 +42,11 @@ fn dependencies(package: &Value) -> impl Iterator<Item = (&str, bool)> {
 #[test]
 fn crates_of_the_host_depend_one_way() {
     let packages = packages();
-    let host: BTreeSet<_> =
-        packages.iter().map(|package| package["name"].as_str().unwrap()).filter(|name| name.starts_with("leasehold")).collect();
+    let host: BTreeSet<_> = packages
+        .iter()
+        .map(|package| package["name"].as_str().unwrap())
+        .filter(|name| name.starts_with("leasehold"))
+        .collect();
     assert!(host.len() >= 7, "{host:?}");
     for package in &packages {
         let name = package["name"].as_str().unwrap();

@@ -57,8 +57,12 @@ fn write_jobs(daemon: &Daemon, server: &Server) -> String {
     let mut lines = String::new();
     for order in 0..JOBS {
         let payload = format!(r#"{{"url":"{}/hook","body":{{"order":{order},"total":"12.50"}}}}"#, server.url());
-        writeln!(lines, r#"{{"kind":"webhook.deliver","key":"order-{order}","lane":"receiver-{}","payload":{payload}}}"#, order % 7)
-            .unwrap();
+        writeln!(
+            lines,
+            r#"{{"kind":"webhook.deliver","key":"order-{order}","lane":"receiver-{}","payload":{payload}}}"#,
+            order % 7
+        )
+        .unwrap();
     }
     let path = daemon.directory().join("jobs.jsonl");
     fs::write(&path, lines).unwrap();

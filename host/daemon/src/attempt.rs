@@ -47,6 +47,7 @@ pub(crate) async fn run(daemon: Arc<Daemon>, in_force: Arc<InForce>, claimed: Cl
     let token = claimed.token;
     let Some(policy) = in_force.config.kinds.get(&claimed.kind) else { return daemon.running.remove(token) };
     metrics::attempt_started(claimed.kind.as_str(), daemon.now_ms() - claimed.visible_at_ms);
+    fail::fail_point!(&format!("attempt.begin.{}", claimed.kind));
     let ended = match resolve(&daemon, &in_force, &claimed).await {
         Ok((prepared, contents)) => run_guest(&daemon, &in_force, policy, &claimed, &prepared, contents).await,
         Err(outcome) => Ended::without_run(outcome),
@@ -59,6 +60,7 @@ pub(crate) async fn run(daemon: Arc<Daemon>, in_force: Arc<InForce>, claimed: Cl
         attempts_used: claimed.attempts_used,
         releases_running: claimed.releases_running,
         cancel_requested: daemon.running.is_cancelled(token),
+        unclean_stops: claimed.unclean_stops,
     };
     settlement::settle(&daemon, &in_force, policy, &facts, claimed.contents.as_ref().ok(), ended, false).await;
     daemon.running.remove(token);

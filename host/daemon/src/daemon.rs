@@ -48,6 +48,8 @@ pub struct Daemon {
     pub(crate) reap: Notify,
     /// Set once the daemon takes no further leases.
     pub(crate) stopping: AtomicBool,
+    /// Held while leases are taken, until their attempts are in memory.
+    pub(crate) leasing: tokio::sync::Mutex<()>,
     ended: broadcast::Sender<JobId>,
 }
 
@@ -79,6 +81,7 @@ impl Daemon {
             claimable: Notify::new(),
             reap: Notify::new(),
             stopping: AtomicBool::new(false),
+            leasing: tokio::sync::Mutex::default(),
             ended: broadcast::Sender::new(ENDED_BACKLOG),
         }
     }

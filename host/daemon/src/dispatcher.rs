@@ -20,16 +20,45 @@ const SLEEP_MAX_MS: i64 = 60_000;
 
 /// Claims and starts attempts until the daemon stops leasing.
 pub(crate) async fn run(daemon: Arc<Daemon>) {
-    while !daemon.stopping.load(Ordering::SeqCst) {
-        match claim(&daemon).await {
-            Ok(Some(claim)) if !claim.jobs.is_empty() || claim.used_up > 0 => start(&daemon, claim),
-            Ok(_) => rest(&daemon).await,
+    while let Some(claimed) = claim_and_start(&daemon).await {
+        match claimed {
+            Ok(Claimed::Something) => {}
+            Ok(Claimed::Nothing) => rest(&daemon, true).await,
+            Ok(Claimed::NoRoom) => rest(&daemon, false).await,
             Err(error) => {
                 tracing::error!(code = error.code(), %error, "claiming failed");
                 let _ = tokio::time::timeout(REST_AFTER_FAILURE, daemon.claimable.notified()).await;
             }
         }
     }
+}
+
+/// What became of one claim.
+enum Claimed {
+    /// There may be more to claim at once.
+    Something,
+    /// Nothing is claimable now.
+    Nothing,
+    /// There was no room for anything.
+    NoRoom,
+}
+
+/// Makes one claim and starts what it leased; none when the daemon leases no more. A shutdown waits on the same lock, so
+/// that no lease is taken behind its back.
+async fn claim_and_start(daemon: &Arc<Daemon>) -> Option<Result<Claimed, StoreError>> {
+    let _leasing = daemon.leasing.lock().await;
+    if daemon.stopping.load(Ordering::SeqCst) {
+        return None;
+    }
+    let claimed = claim(daemon).await.map(|claim| match claim {
+        None => Claimed::NoRoom,
+        Some(claim) if claim.jobs.is_empty() && claim.used_up == 0 && !claim.cut_short => Claimed::Nothing,
+        Some(claim) => {
+            start(daemon, claim);
+            Claimed::Something
+        }
+    });
+    Some(claimed)
 }
 
 /// Claims what there is room for; nothing when there is none.
@@ -89,10 +118,10 @@ fn start(daemon: &Arc<Daemon>, claim: Claim) {
     daemon.reap.notify_one();
 }
 
-/// Waits until a job may be claimable: somebody rings, an attempt ends, or the next job is due.
-async fn rest(daemon: &Daemon) {
+/// Waits until a job may be claimable: somebody rings, an attempt ends, or the next job is due. Without room nothing is
+/// claimed, however much is due.
+async fn rest(daemon: &Daemon, has_room: bool) {
     let now_ms = daemon.now_ms();
-    let has_room = daemon.running.len() < daemon.sandbox.slots();
     let due_ms = match daemon.store.next_visible_ms().await {
         Ok(due_ms) if has_room => due_ms.unwrap_or(i64::MAX),
         _ => i64::MAX,

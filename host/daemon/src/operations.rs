@@ -77,7 +77,11 @@ impl Daemon {
                 self.claimable.notify_one();
             }
             Cancelled::WhenStopped(token) => {
-                self.running.stop(token, StopReason::Cancelled);
+                if !self.running.stop(token, StopReason::Cancelled) {
+                    // The lease may have been taken a moment ago, and its attempt come into memory only now.
+                    drop(self.leasing.lock().await);
+                    self.running.stop(token, StopReason::Cancelled);
+                }
             }
             Cancelled::AlreadyEnded(_) | Cancelled::NotFound => {}
         }

@@ -25,6 +25,7 @@ struct Running {
     /// Why the guest is to be stopped, also when it has not begun yet.
     stop: Option<StopReason>,
     beating: bool,
+    guest_ended: bool,
 }
 
 /// All attempts in memory.
@@ -72,6 +73,7 @@ impl RunningAttempts {
             stopper: None,
             stop: None,
             beating: false,
+            guest_ended: false,
         };
         self.lock().insert(token, running);
         self.changed.notify_one();
@@ -91,6 +93,7 @@ impl RunningAttempts {
     pub(crate) fn guest_ended(&self, token: FencingToken) {
         if let Some(running) = self.lock().get_mut(&token) {
             running.stopper = None;
+            running.guest_ended = true;
         }
     }
 
@@ -146,6 +149,11 @@ impl RunningAttempts {
         let attempts = self.lock();
         let others = attempts.keys().filter(|other| other.job == token.job && other.attempt != token.attempt);
         others.map(|other| other.attempt).collect()
+    }
+
+    /// Whether an attempt's guest has ended and its settlement is on its way.
+    pub(crate) fn is_settling(&self, token: FencingToken) -> bool {
+        self.lock().get(&token).is_some_and(|running| running.guest_ended)
     }
 
     /// What heartbeats have to do now. A beat that is on its way is not sent again.

@@ -24,6 +24,11 @@ use crate::{
     metrics,
 };
 
+/// How long a start waits for what the process before left behind.
+const RECOVERY_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a stop waits for the end of attempts whose guests it has stopped: long enough to write them down, and not for
+/// ever when the disk is full.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
 /// The exit status of a daemon that was told to stop at once.
 const STOPPED_AT_ONCE: i32 = 130;
 
@@ -116,21 +121,36 @@ async fn start(config: Config) -> Result<(Arc<Daemon>, UnixListener), ServeError
     let socket = config.daemon.socket.clone();
     warn_of_absent_secrets(&config);
     let daemon = Arc::new(Daemon::new(store, sandbox, artefacts, config, metrics));
-    if let Some(problem) = daemon.store.key_problem() {
-        tracing::error!(code = "key_unavailable", %problem, "nothing is enqueued or leased until the key is back; reads go on");
-    } else {
-        recovery::run(&daemon).await?;
-    }
     daemon.read_paused_kinds().await?;
     daemon.prepare_live_handlers().await?;
+    match daemon.store.key_problem() {
+        None => start_work(&daemon).await?,
+        Some(problem) => {
+            tracing::error!(code = "key_unavailable", %problem, "nothing is enqueued or leased until the key is back; reads go on");
+        }
+    }
     let listener = http::bind(&socket)
         .map_err(|error| ServeError::Io { what: format!("listening on {}", socket.display()), error })?;
-    tokio::spawn(heartbeats::run(Arc::clone(&daemon)));
-    tokio::spawn(reaper::run(Arc::clone(&daemon)));
-    tokio::spawn(retention::run(Arc::clone(&daemon)));
-    tokio::spawn(dispatcher::run(Arc::clone(&daemon)));
     tracing::info!(socket = %socket.display(), "ready");
     Ok((daemon, listener))
+}
+
+/// Starts everything that leases and settles. What the process before left behind is given back first; when that can't
+/// be written yet, on a full disk say, it goes on while the daemon serves.
+async fn start_work(daemon: &Arc<Daemon>) -> Result<(), StoreError> {
+    let orphaned = recovery::orphaned(daemon).await?;
+    let (recovered, is_recovered) = oneshot::channel();
+    let reaping = Arc::clone(daemon);
+    tokio::spawn(async move {
+        recovery::run(&reaping, &orphaned).await;
+        let _ = recovered.send(());
+        reaper::run(reaping).await;
+    });
+    tokio::spawn(heartbeats::run(Arc::clone(daemon)));
+    tokio::spawn(retention::run(Arc::clone(daemon)));
+    let _ = tokio::time::timeout(RECOVERY_PATIENCE, is_recovered).await;
+    tokio::spawn(dispatcher::run(Arc::clone(daemon)));
+    Ok(())
 }
 
 fn store_options(config: &Config) -> StoreOptions {
@@ -177,6 +197,8 @@ async fn reload(daemon: &Daemon) {
 async fn drain(daemon: &Daemon) {
     daemon.stopping.store(true, Ordering::SeqCst);
     daemon.claimable.notify_one();
+    // What a claim that is under way leases is run or released like the rest.
+    drop(daemon.leasing.lock().await);
     let grace_ms = u64::try_from(daemon.config().daemon.shutdown_grace_ms).unwrap_or(0);
     if tokio::time::timeout(Duration::from_millis(grace_ms), all_ended(daemon)).await.is_err() {
         tracing::warn!(
@@ -184,7 +206,12 @@ async fn drain(daemon: &Daemon) {
             "the grace time is over; guests are stopped and their leases released"
         );
         daemon.running.stop_all(StopReason::Shutdown);
-        all_ended(daemon).await;
+        if tokio::time::timeout(RELEASE_PATIENCE, all_ended(daemon)).await.is_err() {
+            tracing::error!(
+                attempts = daemon.running.len(),
+                "leases could not be released; the next start gives them back"
+            );
+        }
     }
 }
 

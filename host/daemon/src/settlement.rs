@@ -31,7 +31,7 @@ pub(crate) const fn ended_as(outcome: &Outcome) -> &'static str {
         Outcome::Stopped(StopReason::Cancelled) => "cancelled",
         Outcome::Stopped(StopReason::Shutdown) | Outcome::StepInProgress { .. } => "released",
         Outcome::LeaseExpired | Outcome::Stopped(StopReason::LeaseLost) => "expired",
-        Outcome::DaemonStopped => "daemon_stopped",
+        Outcome::DaemonStopped { .. } => "daemon_stopped",
         Outcome::HandlerUnavailable { .. } | Outcome::ReplayTargetNotLive { .. } => "not_run",
         Outcome::Failed { .. }
         | Outcome::Broke { .. }
@@ -50,6 +50,7 @@ pub(crate) async fn settle(
     ended: Ended,
     only_if_expired: bool,
 ) {
+    let ran_out = matches!(ended.outcome, Outcome::LeaseExpired | Outcome::Stopped(StopReason::LeaseLost));
     let decision = decide(
         facts,
         &ended.outcome,
@@ -71,11 +72,15 @@ pub(crate) async fn settle(
             }
         }
         Settled::Applied { dead_letter } => {
+            // Counted where it is recorded, whether the host stopped the guest or the reaper found the lease.
+            if ran_out {
+                metrics::lease_expired(policy.kind.as_str());
+            }
             count(policy, facts, &decision, state);
             if matches!(decision.verdict, Verdict::Release { .. }) {
                 tracing::info!(job = %facts.job, attempt = %facts.attempt, why = released_for, "an attempt was given back; it does not count");
             }
-            if let (Some(dead_letter), Verdict::Die { cause }) = (dead_letter, &decision.verdict) {
+            if let (Some(dead_letter), Verdict::Die { cause, .. }) = (dead_letter, &decision.verdict) {
                 report_death(policy, facts, &decision, dead_letter, *cause);
             }
             if state.is_some() {
@@ -98,6 +103,7 @@ fn prepare(
     only_if_expired: bool,
 ) -> Settlement {
     let recorded_as = ended_as(&ended.outcome);
+    let unclean_stops = facts.unclean_stops_after(&ended.outcome);
     let mut verdict = decision.verdict.clone();
     let has_text = decision.problem.is_some() || !ended.log.is_empty() || matches!(verdict, Verdict::Suppress { .. });
     let masker = (has_text || ended.trap.is_some()).then(|| masker(in_force, policy, contents)).flatten();
@@ -125,6 +131,7 @@ fn prepare(
         dead_letter,
         only_if_expired,
         priority_step_ms: in_force.config.queue.priority_step_ms,
+        unclean_stops,
     }
 }
 

@@ -93,7 +93,10 @@ pub enum Outcome {
     /// The lease ran out without a word from its worker.
     LeaseExpired,
     /// The daemon stopped under the attempt; the next start found it.
-    DaemonStopped,
+    DaemonStopped {
+        /// Whether a suspect ran beside it, which is blamed in its place.
+        beside_suspect: bool,
+    },
     /// The version that the attempt was to run on could not be had; no guest ran.
     HandlerUnavailable {
         /// Why.

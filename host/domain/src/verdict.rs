@@ -18,6 +18,31 @@ pub struct JobFacts {
     pub releases_running: u32,
     /// Whether somebody asked for the job to be cancelled.
     pub cancel_requested: bool,
+    /// How many unclean stops in a row the job was running at before this attempt.
+    pub unclean_stops: u32,
+}
+
+/// A job that was running at this many unclean stops in a row is a suspect: it may be what stops the daemon. Suspects
+/// run one at a time, so that the next stop tells.
+pub const SUSPECT_AFTER: u32 = 2;
+
+impl JobFacts {
+    /// Whether the daemon's last stops make the job a suspect.
+    #[must_use]
+    pub const fn is_suspect(&self) -> bool {
+        self.unclean_stops >= SUSPECT_AFTER
+    }
+
+    /// How many unclean stops in a row the job was running at, after an attempt that ended so. Any other end than a
+    /// stop of the daemon clears it; a stop beside a suspect says nothing about it.
+    #[must_use]
+    pub const fn unclean_stops_after(&self, outcome: &Outcome) -> u32 {
+        match outcome {
+            Outcome::DaemonStopped { beside_suspect: true } => self.unclean_stops,
+            Outcome::DaemonStopped { beside_suspect: false } => self.unclean_stops.saturating_add(1),
+            _ => 0,
+        }
+    }
 }
 
 /// What is done with the job.
@@ -49,6 +74,8 @@ pub enum Verdict {
     Die {
         /// Why.
         cause: Cause,
+        /// Until when the other jobs of its lane are held back: a rate limit is the lane's, whichever job meets it.
+        cooldown_until_ms: Option<TimestampMs>,
     },
     /// It ends as cancelled.
     Cancel,
@@ -107,9 +134,7 @@ pub fn decide(
         Outcome::LeaseExpired | Outcome::Stopped(StopReason::LeaseLost) => {
             deciding.again_at_once_or_die(Problem::new("lease.expired", "the lease ran out"))
         }
-        Outcome::DaemonStopped => {
-            deciding.again_at_once_or_die(Problem::new("daemon.stopped", "the daemon stopped under the attempt"))
-        }
+        Outcome::DaemonStopped { beside_suspect } => deciding.daemon_stopped(*beside_suspect),
         Outcome::ReplayTargetNotLive { message } => {
             die(Cause::ReplayRefused, Problem::new("replay.version_not_live", message))
         }
@@ -167,7 +192,7 @@ impl Deciding<'_> {
         let visible_at_ms = self.now_ms + asked_ms.max(self.backoff_ms());
         let cooldown_until_ms = self.policy.cooldown.then_some(visible_at_ms);
         if self.is_last_attempt() {
-            return die(Cause::Exhausted, problem);
+            return failed_with(Verdict::Die { cause: Cause::Exhausted, cooldown_until_ms }, problem);
         }
         failed_with(Verdict::Retry { visible_at_ms, cooldown_until_ms }, problem)
     }
@@ -186,6 +211,19 @@ impl Deciding<'_> {
             return die(Cause::Exhausted, problem);
         }
         failed_with(Verdict::Retry { visible_at_ms: self.now_ms, cooldown_until_ms: None }, problem)
+    }
+
+    /// A suspect under which the daemon stopped again is to blame, and its neighbours are not: they get their attempts
+    /// back. Without a suspect nobody knows, and all attempts count.
+    fn daemon_stopped(&self, beside_suspect: bool) -> Decision {
+        let problem = Problem::new("daemon.stopped", "the daemon stopped under the attempt");
+        if self.facts.is_suspect() {
+            return die(Cause::Crashed, problem);
+        }
+        if beside_suspect {
+            return failed_with(Verdict::Release { visible_at_ms: self.now_ms }, problem);
+        }
+        self.again_at_once_or_die(problem)
     }
 
     /// A release gives the attempt back, a bounded number of times in a row; then it counts as a failure.
@@ -216,7 +254,7 @@ fn failed_with(verdict: Verdict, problem: Problem) -> Decision {
 }
 
 fn die(cause: Cause, problem: Problem) -> Decision {
-    failed_with(Verdict::Die { cause }, problem)
+    failed_with(Verdict::Die { cause, cooldown_until_ms: None }, problem)
 }
 
 impl Decision {
@@ -224,5 +262,140 @@ impl Decision {
     #[must_use]
     pub fn class(&self) -> Option<&ErrorClass> {
         self.problem.as_ref().map(|problem| &problem.class)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{HandlerName, Kind};
+
+    const NOW_MS: TimestampMs = 1_000_000;
+    const BOUNDS: ReleaseBounds = ReleaseBounds { release_max: 2, release_delay_ms: 500 };
+
+    fn policy() -> KindPolicy {
+        let kind = Kind::new("job").unwrap();
+        KindPolicy {
+            attempts_max: 3,
+            cooldown: true,
+            retry_after_max_ms: 60_000,
+            ..KindPolicy::of_unconfigured(&kind, HandlerName::of_kind(&kind))
+        }
+    }
+
+    fn facts() -> JobFacts {
+        JobFacts {
+            job: JobId(7),
+            attempt: AttemptNumber(9),
+            attempts_used: 1,
+            releases_running: 0,
+            cancel_requested: false,
+            unclean_stops: 0,
+        }
+    }
+
+    fn decide_so(facts: &JobFacts, outcome: &Outcome) -> Decision {
+        let vocabulary = Vocabulary::new([
+            (ErrorClass::new("down"), Treatment::Retry),
+            (ErrorClass::new("slow"), Treatment::RateLimited),
+            (ErrorClass::new("gone"), Treatment::Rejected),
+            (ErrorClass::new("bad"), Treatment::Poison),
+        ]);
+        decide(facts, outcome, &policy(), &vocabulary, BOUNDS, NOW_MS, Jitter::new(0.0))
+    }
+
+    fn failed(said: Said, class: &str) -> Outcome {
+        Outcome::Failed { said, problem: Problem::new(class, "") }
+    }
+
+    fn dead(cause: Cause) -> Verdict {
+        Verdict::Die { cause, cooldown_until_ms: None }
+    }
+
+    fn last() -> JobFacts {
+        JobFacts { attempts_used: 3, ..facts() }
+    }
+
+    #[test]
+    fn d1_the_vocabulary_wins_over_the_guest() {
+        let cases = [
+            (Said::Poison, "down", Verdict::Retry { visible_at_ms: NOW_MS + 1_000, cooldown_until_ms: None }, true),
+            (Said::Retry, "gone", dead(Cause::Rejected), true),
+            (Said::Retry, "bad", dead(Cause::Poison), true),
+            (Said::Rejected, "gone", dead(Cause::Rejected), false),
+            (Said::Poison, "handler.trap", dead(Cause::Poison), false),
+        ];
+        for (said, class, verdict, mismatch) in cases {
+            let decision = decide_so(&facts(), &failed(said, class));
+            assert_eq!((decision.verdict, decision.mismatch), (verdict, mismatch), "{said:?} {class}");
+        }
+    }
+
+    #[test]
+    fn d1_what_outlasts_the_cap_is_exhausted_and_never_poison() {
+        for outcome in [
+            failed(Said::Retry, "down"),
+            failed(Said::Poison, "down"),
+            failed(Said::RateLimited { retry_after_ms: None }, "slow"),
+            failed(Said::Poison, "slow"),
+            Outcome::LeaseExpired,
+            Outcome::DownstreamTimeout { problem: Problem::new("downstream.timeout", "") },
+        ] {
+            let verdict = decide_so(&last(), &outcome).verdict;
+            assert!(matches!(verdict, Verdict::Die { cause: Cause::Exhausted, .. }), "{outcome:?}: {verdict:?}");
+        }
+        let trap = Outcome::Broke { problem: Problem::new("handler.trap", "") };
+        assert_eq!(decide_so(&last(), &trap).verdict, dead(Cause::Poison));
+    }
+
+    #[test]
+    fn q9_a_rate_limit_waits_for_the_later_of_both_delays_within_the_bound() {
+        for (asked_ms, waited_ms) in [(None, 1_000), (Some(10), 1_000), (Some(30_000), 30_000), (Some(900_000), 60_000)]
+        {
+            let outcome = failed(Said::RateLimited { retry_after_ms: asked_ms }, "slow");
+            let visible_at_ms = NOW_MS + waited_ms;
+            let expected = Verdict::Retry { visible_at_ms, cooldown_until_ms: Some(visible_at_ms) };
+            assert_eq!(decide_so(&facts(), &outcome).verdict, expected, "{asked_ms:?}");
+        }
+    }
+
+    #[test]
+    fn q12_a_release_is_bounded_in_a_row() {
+        let outcome = Outcome::Stopped(StopReason::Shutdown);
+        assert_eq!(decide_so(&facts(), &outcome).verdict, Verdict::Release { visible_at_ms: NOW_MS });
+        let often = JobFacts { releases_running: 2, ..facts() };
+        assert!(matches!(decide_so(&often, &outcome).verdict, Verdict::Retry { .. }));
+        let often_and_last = JobFacts { releases_running: 2, ..last() };
+        assert_eq!(decide_so(&often_and_last, &outcome).verdict, dead(Cause::Exhausted));
+    }
+
+    #[test]
+    fn q13_only_a_suspect_dies_of_crashes_and_its_neighbours_get_their_attempts_back() {
+        let alone = Outcome::DaemonStopped { beside_suspect: false };
+        let beside = Outcome::DaemonStopped { beside_suspect: true };
+        let suspect = JobFacts { unclean_stops: SUSPECT_AFTER, ..facts() };
+        let again = Verdict::Retry { visible_at_ms: NOW_MS, cooldown_until_ms: None };
+        assert_eq!(decide_so(&facts(), &alone).verdict, again);
+        assert_eq!(decide_so(&suspect, &beside).verdict, dead(Cause::Crashed));
+        assert_eq!(decide_so(&last(), &beside).verdict, Verdict::Release { visible_at_ms: NOW_MS });
+        assert_eq!(decide_so(&last(), &alone).verdict, dead(Cause::Exhausted));
+    }
+
+    #[test]
+    fn q13_stops_count_in_a_row() {
+        let once = JobFacts { unclean_stops: 1, ..facts() };
+        assert_eq!(once.unclean_stops_after(&Outcome::DaemonStopped { beside_suspect: false }), 2);
+        assert_eq!(once.unclean_stops_after(&Outcome::DaemonStopped { beside_suspect: true }), 1);
+        assert_eq!(once.unclean_stops_after(&failed(Said::Retry, "down")), 0);
+    }
+
+    #[test]
+    fn q16_a_cancelled_job_is_never_tried_again_but_stays_done_when_it_was() {
+        let cancelled = JobFacts { cancel_requested: true, ..facts() };
+        for outcome in [failed(Said::Retry, "down"), Outcome::LeaseExpired, Outcome::Stopped(StopReason::Shutdown)] {
+            assert_eq!(decide_so(&cancelled, &outcome).verdict, Verdict::Cancel, "{outcome:?}");
+        }
+        let done = decide_so(&cancelled, &Outcome::Done { output: None });
+        assert_eq!(done.verdict, Verdict::Complete { output: None });
     }
 }

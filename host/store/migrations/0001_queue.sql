@@ -54,6 +54,8 @@ CREATE INDEX jobs_leased_lane ON jobs (kind, lane)            WHERE state = 2;
 CREATE INDEX jobs_leased_version ON jobs (version_id)         WHERE state = 2;
 CREATE INDEX jobs_bound       ON jobs (bound_version_id)      WHERE bound_version_id IS NOT NULL;
 
+CREATE INDEX jobs_suspects     ON jobs (id)                    WHERE unclean_stops >= 2;
+
 -- How many jobs of each kind have not ended.
 CREATE TABLE depths (
     kind  TEXT    NOT NULL PRIMARY KEY,

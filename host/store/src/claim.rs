@@ -3,7 +3,7 @@
 
 use leasehold_domain::{
     AttemptNumber, Digest, FencingToken, HandlerName, HandlerVersion, JobId, Kind, Lane, ReplayId, TimestampMs,
-    VersionId,
+    VersionId, verdict::SUSPECT_AFTER,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -81,6 +81,8 @@ pub struct Claim {
     pub jobs: Vec<Claimed>,
     /// How many jobs had no attempt left under a cap that was lowered; their leases have run out, for the reaper.
     pub used_up: usize,
+    /// Whether jobs of blocked lanes took up the whole claim, so that others may stand behind them.
+    pub cut_short: bool,
 }
 
 /// A leased job.
@@ -96,6 +98,8 @@ pub struct Claimed {
     pub attempts_used: u32,
     /// How many times running the host has given the attempt back.
     pub releases_running: u32,
+    /// How many unclean stops in a row it was running at before this attempt.
+    pub unclean_stops: u32,
     /// When the job was enqueued.
     pub enqueued_at_ms: TimestampMs,
     /// When it became visible.
@@ -138,6 +142,7 @@ struct LeasedRow {
     lane: Option<String>,
     attempts_used: u32,
     releases_running: u32,
+    unclean_stops: u32,
     enqueued_at_ms: TimestampMs,
     visible_at_ms: TimestampMs,
     lease_expires_at_ms: TimestampMs,
@@ -153,6 +158,7 @@ struct Candidate {
     id: i64,
     lane: Option<String>,
     attempts_used: u32,
+    is_suspect: bool,
     bound_version_id: Option<i64>,
     /// Which of the request's kinds it is of.
     kind: usize,
@@ -163,10 +169,13 @@ impl Store {
     pub async fn claim(&self, request: ClaimRequest) -> Result<Claim, StoreError> {
         self.note_time(request.now_ms);
         let keys = self.shared.keys.get()?;
-        let (rows, used_up) =
+        let Taken { rows, used_up, cut_short } =
             self.shared.writer.call(Urgency::Lease, move |connection| claim(connection, &request)).await?;
-        fail::fail_point!("claim.leased");
-        Ok(Claim { jobs: rows.into_iter().map(|row| open_row(keys, row)).collect::<Result<_, _>>()?, used_up })
+        if !rows.is_empty() {
+            fail::fail_point!("claim.leased");
+        }
+        let jobs = rows.into_iter().map(|row| open_row(keys, row)).collect::<Result<_, _>>()?;
+        Ok(Claim { jobs, used_up, cut_short })
     }
 }
 
@@ -179,6 +188,7 @@ fn open_row(keys: &Keys, row: LeasedRow) -> Result<Claimed, StoreError> {
         lane: row.lane.map(Lane::new).transpose().map_err(unexpected)?,
         attempts_used: row.attempts_used,
         releases_running: row.releases_running,
+        unclean_stops: row.unclean_stops,
         enqueued_at_ms: row.enqueued_at_ms,
         visible_at_ms: row.visible_at_ms,
         lease_expires_at_ms: row.lease_expires_at_ms,
@@ -188,7 +198,14 @@ fn open_row(keys: &Keys, row: LeasedRow) -> Result<Claimed, StoreError> {
     })
 }
 
-fn claim(connection: &Connection, request: &ClaimRequest) -> Result<(Vec<LeasedRow>, usize), StoreError> {
+/// What a claim took, still sealed.
+struct Taken {
+    rows: Vec<LeasedRow>,
+    used_up: usize,
+    cut_short: bool,
+}
+
+fn claim(connection: &Connection, request: &ClaimRequest) -> Result<Taken, StoreError> {
     promote_due(connection, request.now_ms)?;
     lanes::end_cooldowns(connection, request.now_ms)?;
     let serving: Vec<_> =
@@ -200,7 +217,7 @@ fn claim(connection: &Connection, request: &ClaimRequest) -> Result<(Vec<LeasedR
     for _ in 0..ROUNDS {
         let candidates = first_in_line(connection, request, &room, request.max - leased.len())?;
         if candidates.is_empty() {
-            break;
+            return Ok(Taken { rows: leased, used_up, cut_short: false });
         }
         for candidate in candidates {
             let kind = &request.kinds[candidate.kind];
@@ -210,18 +227,19 @@ fn claim(connection: &Connection, request: &ClaimRequest) -> Result<(Vec<LeasedR
                     room[candidate.kind] -= 1;
                     leased.push(*row);
                 }
-                Leased::LaneBlocked => {}
+                Leased::LaneBlocked | Leased::AnotherSuspectRuns => {}
                 Leased::UsedUp => used_up += 1,
             }
         }
     }
-    Ok((leased, used_up))
+    Ok(Taken { rows: leased, used_up, cut_short: true })
 }
 
 /// What became of a candidate.
 enum Leased {
     Taken(Box<LeasedRow>),
     LaneBlocked,
+    AnotherSuspectRuns,
     UsedUp,
 }
 
@@ -271,25 +289,29 @@ fn first_in_line(
     room: &[usize],
     max: usize,
 ) -> Result<Vec<Candidate>, StoreError> {
+    let suspects_may_run = !a_suspect_runs(connection)?;
     let mut candidates = Vec::new();
     let mut statement = connection.prepare_cached(
-        "SELECT place, id, lane, attempts_used, bound_version_id FROM jobs WHERE state = 1 AND kind = ?1 ORDER BY place, id LIMIT ?2",
+        "SELECT place, id, lane, attempts_used, bound_version_id, unclean_stops >= ?3 FROM jobs
+         WHERE state = 1 AND kind = ?1 AND (unclean_stops < ?3 OR ?4) ORDER BY place, id LIMIT ?2",
     )?;
     for (index, kind) in request.kinds.iter().enumerate() {
         let limit = i64::try_from(room[index].min(max)).unwrap_or(i64::MAX);
         if limit == 0 {
             continue;
         }
-        let heads = statement.query_map(params![kind.kind.as_str(), limit], |row| {
-            Ok(Candidate {
-                place: row.get(0)?,
-                id: row.get(1)?,
-                lane: row.get(2)?,
-                attempts_used: row.get(3)?,
-                bound_version_id: row.get(4)?,
-                kind: index,
-            })
-        })?;
+        let heads =
+            statement.query_map(params![kind.kind.as_str(), limit, SUSPECT_AFTER, suspects_may_run], |row| {
+                Ok(Candidate {
+                    place: row.get(0)?,
+                    id: row.get(1)?,
+                    lane: row.get(2)?,
+                    attempts_used: row.get(3)?,
+                    bound_version_id: row.get(4)?,
+                    is_suspect: row.get(5)?,
+                    kind: index,
+                })
+            })?;
         for head in heads {
             candidates.push(head?);
         }
@@ -297,6 +319,12 @@ fn first_in_line(
     candidates.sort_by_key(|candidate| (candidate.place, candidate.id));
     candidates.truncate(max);
     Ok(candidates)
+}
+
+/// Suspects run one at a time beside the rest: the next unclean stop then tells which of them it was.
+fn a_suspect_runs(connection: &Connection) -> Result<bool, StoreError> {
+    // The index of suspects is partial, so its condition stands here as it stands there.
+    Ok(connection.prepare_cached("SELECT 1 FROM jobs WHERE unclean_stops >= 2 AND state = 2")?.exists([])?)
 }
 
 /// Leases one candidate, or moves it out of the way.
@@ -313,6 +341,9 @@ fn lease(
     {
         lanes::hold(connection, candidate.id)?;
         return Ok(Leased::LaneBlocked);
+    }
+    if candidate.is_suspect && a_suspect_runs(connection)? {
+        return Ok(Leased::AnotherSuspectRuns);
     }
     if candidate.attempts_used >= kind.attempts_max {
         hand_to_reaper(connection, candidate.id, now_ms)?;
@@ -355,7 +386,7 @@ fn take_lease(
                              lease_expires_at = ?2, deadline_at = ?3, version_id = ?4
              WHERE id = ?1 AND state = 1
              RETURNING attempt, kind, lane, attempts_used, releases_running, enqueued_at, visible_at, content_type,
-                       payload_sealed, extras_sealed, replay_id",
+                       payload_sealed, extras_sealed, replay_id, unclean_stops",
         )?
         .query_row([id, expires_at_ms, now_ms + kind.lease_max_ms, run_on.id.0], |row| {
             Ok(LeasedRow {
@@ -370,6 +401,7 @@ fn take_lease(
                 content_type: row.get(7)?,
                 payload_sealed: row.get(8)?,
                 extras_sealed: row.get(9)?,
+                unclean_stops: row.get(11)?,
                 replay: row.get::<_, Option<i64>>(10)?.map(|id| replay_info(connection, id)).transpose()?,
                 run_on,
             })

@@ -21,12 +21,15 @@ pub struct LeasedJob {
     pub cancel_requested: bool,
     /// The payload's media type.
     pub content_type: String,
+    /// How many unclean stops in a row it was running at before this attempt.
+    pub unclean_stops: u32,
 }
 
 /// A lease that ran out.
 pub type ExpiredLease = LeasedJob;
 
-const COLUMNS: &str = "id, attempt, kind, attempts_used, releases_running, cancel_requested, content_type";
+const COLUMNS: &str =
+    "id, attempt, kind, attempts_used, releases_running, cancel_requested, content_type, unclean_stops";
 
 impl Store {
     /// Leases that have run out, the oldest first. Heartbeats and settlements that wait are applied before, since they
@@ -99,5 +102,6 @@ fn leased_job(row: &Row<'_>) -> Result<LeasedJob, StoreError> {
         releases_running: row.get(4)?,
         cancel_requested: row.get(5)?,
         content_type: row.get(6)?,
+        unclean_stops: row.get(7)?,
     })
 }

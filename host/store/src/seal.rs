@@ -54,10 +54,21 @@ impl Sealer {
 
     /// Seals bytes for one purpose and one id.
     pub(crate) fn seal(&self, purpose: Purpose, id: i64, plain: &[u8]) -> Result<Vec<u8>, StoreError> {
+        self.seal_named(purpose, id, "", plain)
+    }
+
+    /// Seals bytes for one purpose and one name within an id, such as a step of a job.
+    pub(crate) fn seal_named(
+        &self,
+        purpose: Purpose,
+        id: i64,
+        name: &str,
+        plain: &[u8],
+    ) -> Result<Vec<u8>, StoreError> {
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce)
             .map_err(|error| StoreError::Unexpected(format!("the system gives no random bytes: {error}")))?;
-        let bound_to = self.bound_to(purpose, id);
+        let bound_to = self.bound_to(purpose, id, name);
         let ciphertext = self
             .cipher
             .encrypt(XNonce::from_slice(&nonce), Payload { msg: plain, aad: &bound_to })
@@ -67,21 +78,32 @@ impl Sealer {
 
     /// Opens what was sealed for this purpose and this id.
     pub(crate) fn open(&self, purpose: Purpose, id: i64, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, StoreError> {
+        self.open_named(purpose, id, "", sealed)
+    }
+
+    /// Opens what was sealed for this purpose and this name within an id.
+    pub(crate) fn open_named(
+        &self,
+        purpose: Purpose,
+        id: i64,
+        name: &str,
+        sealed: &[u8],
+    ) -> Result<Zeroizing<Vec<u8>>, StoreError> {
         let does_not_open = || StoreError::DoesNotOpen { purpose: purpose.as_str(), id };
         let (key_id, rest) = sealed.split_at_checked(KEY_ID_BYTES).ok_or_else(does_not_open)?;
         let (nonce, ciphertext) = rest.split_at_checked(NONCE_BYTES).ok_or_else(does_not_open)?;
         if key_id != self.key_id {
             return Err(does_not_open());
         }
-        let bound_to = self.bound_to(purpose, id);
+        let bound_to = self.bound_to(purpose, id, name);
         self.cipher
             .decrypt(XNonce::from_slice(nonce), Payload { msg: ciphertext, aad: &bound_to })
             .map(Zeroizing::new)
             .map_err(|_| does_not_open())
     }
 
-    fn bound_to(&self, purpose: Purpose, id: i64) -> Vec<u8> {
-        [b"leasehold\0", purpose.as_str().as_bytes(), &[0], &id.to_be_bytes(), &self.key_id].concat()
+    fn bound_to(&self, purpose: Purpose, id: i64, name: &str) -> Vec<u8> {
+        [b"leasehold\0", purpose.as_str().as_bytes(), &[0], &id.to_be_bytes(), &self.key_id, name.as_bytes()].concat()
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Settlement {
     pub only_if_expired: bool,
     /// How far a step of priority moves a job in line.
     pub priority_step_ms: i64,
+    /// How many unclean stops in a row the job was running at, this one included.
+    pub unclean_stops: u32,
 }
 
 /// What is recorded of an ended attempt.
@@ -92,6 +94,12 @@ fn settle(connection: &Connection, keys: &Keys, settlement: &Settlement) -> Resu
     let Some(job) = fenced_row(connection, settlement)? else { return Ok(Settled::LeaseLost) };
     let id = settlement.token.job.0;
     record_end(connection, settlement)?;
+    // Whether it is tried again or dies of it: a rate limit is the lane's.
+    if let Verdict::Retry { cooldown_until_ms: Some(until_ms), .. }
+    | Verdict::Die { cooldown_until_ms: Some(until_ms), .. } = settlement.verdict
+    {
+        lanes::cool_down(connection, &job.kind, job.lane.as_deref(), until_ms)?;
+    }
     let mut dead_letter = None;
     match &settlement.verdict {
         Verdict::Complete { output } => {
@@ -107,18 +115,13 @@ fn settle(connection: &Connection, keys: &Keys, settlement: &Settlement) -> Resu
             effects::forget(connection, id)?;
             end(connection, id, JobState::Cancelled, settlement.now_ms, None, None)?;
         }
-        Verdict::Die { cause } => dead_letter = Some(bury(connection, settlement, &job, *cause)?),
+        Verdict::Die { cause, .. } => dead_letter = Some(bury(connection, settlement, &job, *cause)?),
         // The guest ended by itself while somebody asked for the job to be cancelled: it is not run again.
         Verdict::Retry { .. } | Verdict::Release { .. } if job.cancel_requested => {
             effects::forget(connection, id)?;
             end(connection, id, JobState::Cancelled, settlement.now_ms, None, None)?;
         }
-        Verdict::Retry { visible_at_ms, cooldown_until_ms } => {
-            if let Some(until_ms) = cooldown_until_ms {
-                lanes::cool_down(connection, &job.kind, job.lane.as_deref(), *until_ms)?;
-            }
-            wait(connection, settlement, &job, *visible_at_ms, false)?;
-        }
+        Verdict::Retry { visible_at_ms, .. } => wait(connection, settlement, &job, *visible_at_ms, false)?,
         Verdict::Release { visible_at_ms } => wait(connection, settlement, &job, *visible_at_ms, true)?,
     }
     lanes::let_go(connection, &job.kind, job.lane.as_deref(), 1)?;
@@ -200,7 +203,7 @@ fn wait(
     connection
         .prepare_cached(
             "UPDATE jobs SET state = 0, visible_at = ?2, place = ?3, lease_expires_at = NULL, deadline_at = NULL,
-                             version_id = NULL, attempts_used = attempts_used - ?4,
+                             version_id = NULL, unclean_stops = ?5, attempts_used = attempts_used - ?4,
                              releases_running = CASE ?4 WHEN 1 THEN releases_running + 1 ELSE 0 END
              WHERE id = ?1",
         )?
@@ -208,7 +211,8 @@ fn wait(
             settlement.token.job.0,
             visible_at_ms,
             place_in_line(visible_at_ms, job.priority, settlement.priority_step_ms),
-            i64::from(is_release && job.attempts_used > 0)
+            i64::from(is_release && job.attempts_used > 0),
+            settlement.unclean_stops
         ])?;
     Ok(())
 }

@@ -138,7 +138,8 @@ fn begin_under_lease(connection: &Connection, keys: &Keys, begin: &BeginStep) ->
     };
     match (step.state.as_str(), step.result_sealed) {
         ("applied", Some(sealed)) => {
-            let result = keys.sealer.open(Purpose::StepResult, begin.token.job.0, &sealed)?.to_vec();
+            let result =
+                keys.sealer.open_named(Purpose::StepResult, begin.token.job.0, begin.name.as_str(), &sealed)?.to_vec();
             Ok(StepBegun::Applied { result, other_fingerprint: step.fingerprint != begin.fingerprint })
         }
         _ if step.begun_by == attempt => Ok(StepBegun::Conflict),
@@ -192,7 +193,7 @@ fn complete_step(
     effects: &[Effect],
     now_ms: TimestampMs,
 ) -> Result<StepEnded, StoreError> {
-    let sealed = keys.sealer.seal(Purpose::StepResult, token.job.0, result)?;
+    let sealed = keys.sealer.seal_named(Purpose::StepResult, token.job.0, name, result)?;
     let changed = connection
         .prepare_cached(
             "UPDATE steps SET state = 'applied', applied_at = ?4, result_sealed = ?5
@@ -206,7 +207,9 @@ fn complete_step(
     effects::keep(connection, keys, token.job.0, name, effects)?;
     // The beginner that was overtaken may have come to its end before this run did.
     let ran_elsewhere = connection
-        .prepare_cached("SELECT 1 FROM step_runs WHERE job_id = ?1 AND name = ?2 AND attempt <> ?3 AND ended_as = 'stale'")?
+        .prepare_cached(
+            "SELECT 1 FROM step_runs WHERE job_id = ?1 AND name = ?2 AND attempt <> ?3 AND ended_as = 'stale'",
+        )?
         .exists(params![token.job.0, name, token.attempt.0])?;
     Ok(if ran_elsewhere { StepEnded::AppliedTwice } else { StepEnded::Recorded })
 }

@@ -105,7 +105,9 @@ fn i3_a_request_that_found_no_connection_takes_its_step_back() {
     let shown = daemon.job(letter["job_id"].as_i64().unwrap());
     assert_eq!(ends(&shown).len(), 3);
     assert_eq!(state(&shown), "taken_back");
-    for (attempt, run) in shown["attempts"].as_array().unwrap().iter().zip(shown["steps"][0]["runs"].as_array().unwrap()) {
+    for (attempt, run) in
+        shown["attempts"].as_array().unwrap().iter().zip(shown["steps"][0]["runs"].as_array().unwrap())
+    {
         assert_eq!((&run["in_doubt"], &run["ended_as"]), (&json!(false), &json!("taken_back")));
         assert_eq!(attempt["in_doubt_steps"], json!([]));
     }
@@ -185,7 +187,8 @@ fn i3_a_guest_that_is_stopped_during_or_after_its_request_leaves_a_doubt() {
     let answering = Server::accepting();
     let config = ConfigText::default().kind("attempts = 1").kind("deadline = \"10m\"");
     let grants = format!("outbound = [\"POST {}\", \"POST {}\"]", holding.url(), answering.url());
-    let daemon = Daemon::with_misbehave(&config.handler(&grants).another_kind("quick", "attempts = 1\ndeadline = \"2s\""));
+    let daemon =
+        Daemon::with_misbehave(&config.handler(&grants).another_kind("quick", "attempts = 1\ndeadline = \"2s\""));
     let in_doubt = |job| {
         let shown = daemon.job(job);
         assert_eq!((state(&shown), &shown["attempts"][0]["in_doubt_steps"]), ("begun", &json!(["s"])), "{shown}");

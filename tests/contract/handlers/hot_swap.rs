@@ -64,14 +64,15 @@ fn h4_switching_forth_and_back_under_load_loses_and_doubles_nothing() {
         server.wait_for(10 * (switch + 1));
         activate(&daemon, to);
     }
-    let mut served = [0, 0];
+    let mut by_version = [0, 0];
     for job in jobs {
         assert_eq!(daemon.wait(job), "done");
         let ran_on = ran_on(&daemon, job);
-        let by = [FIRST, SECOND].into_iter().position(|of| ran_on == identity(&daemon, of)).expect("a known version");
-        served[by] += 1;
+        let which =
+            [FIRST, SECOND].into_iter().position(|of| ran_on == identity(&daemon, of)).expect("a known version");
+        by_version[which] += 1;
     }
-    assert!(served.iter().all(|count| *count > 0), "{served:?}");
+    assert!(by_version.iter().all(|count| *count > 0), "{by_version:?}");
     assert_eq!(server.received().len(), JOBS);
     assert_eq!(daemon.log().matches("ready socket").count(), 1);
     daemon.database().check();

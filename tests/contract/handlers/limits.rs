@@ -42,7 +42,10 @@ fn h5_each_limit_has_its_own_class_and_touches_no_other_attempt() {
         assert_eq!(daemon.dead_letter(job)["error_class"], "limit.time");
     }
     // What stays within each limit goes through, and what ran beside all of it was not touched.
-    done(&daemon, &json!({ "do": "kv", "ops": vec![json!({ "op": "set", "store": "s", "key": "k", "value": "v" }); 5] }));
+    done(
+        &daemon,
+        &json!({ "do": "kv", "ops": vec![json!({ "op": "set", "store": "s", "key": "k", "value": "v" }); 5] }),
+    );
     let within = daemon.enqueue("job", &json!({ "do": "output", "bytes": 1024 }), &[]);
     assert_eq!(daemon.wait(within), "done");
     server.let_go();

@@ -3,6 +3,8 @@
 //! A test's name begins with its clause of the contract. Every test runs the real binary through its socket and sleeps
 //! for nothing: it waits for requests, lines of the log and ends of jobs.
 
+#![allow(clippy::float_cmp, reason = "counters are whole numbers, which a float holds exactly")]
+
 #[path = "../../support/mod.rs"]
 mod support;
 

@@ -82,11 +82,9 @@ fn i4_a_suppressed_job_has_succeeded_and_a_cancelled_one_has_not() {
 
 #[test]
 fn i4_a_job_that_a_step_enqueued_is_there_once_over_kills_at_each_point() {
-    for (point, in_step) in [
-        ("step.completed=kill", true),
-        ("settle.before_commit=kill", true),
-        ("settle.before_commit=kill", false),
-    ] {
+    for (point, in_step) in
+        [("step.completed=kill", true), ("settle.before_commit=kill", true), ("settle.before_commit=kill", false)]
+    {
         let mut daemon = Daemon::prepare(&config());
         daemon.set_crash_points(point);
         daemon.run();

@@ -13,15 +13,14 @@ use crate::{
 /// No heartbeats, and nothing is stopped for a lease that is lost.
 const OVERLAP: &str = "heartbeat.send=return;lease.keep_running_when_lost=return";
 /// The host forgets as well that the first attempt's guest runs, so that the second takes its step over.
-const TAKE_OVER: &str =
-    "heartbeat.send=return;lease.keep_running_when_lost=return;running.forget_others=return";
+const TAKE_OVER: &str = "heartbeat.send=return;lease.keep_running_when_lost=return;running.forget_others=return";
 
 /// A daemon whose leases overlap. Attempts are given back as often as it takes.
 fn overlapping(server: &Server, crash_points: &str) -> Daemon {
     let config = ConfigText::default()
-        .kind("visibility_timeout = \"1s\"")
-        .kind("heartbeat = \"300ms\"")
+        .kind("visibility_timeout = \"4s\"")
         .kind("deadline = \"5m\"")
+        .kind("attempts = 10")
         .queue("release_max = 1000")
         .queue("release_delay = \"100ms\"")
         .reaching(server.url());
@@ -72,7 +71,8 @@ fn i2_two_overlapping_leases_apply_a_step_once() {
     assert_eq!((&shown["steps"][0]["state"], &shown["steps"][0]["begun_by_attempt"]), (&json!("applied"), &json!(1)));
     assert_eq!(daemon.result(job)["has_run"], false);
     assert_eq!(answer_stored(&daemon, job), "answer 0");
-    assert_eq!(shown["attempts_used"], 2, "{shown}");
+    let counted = ends(&shown).iter().filter(|(_, counted)| *counted).count();
+    assert_eq!(shown["attempts_used"], counted, "{shown}");
     assert_eq!(server.received().len(), 1);
     assert_eq!((applied_twice(&daemon), stale(&daemon)), (0.0, 1.0));
     assert!(daemon.metric("leasehold_duplicates_prevented_total", &[("what", "step")]) >= 1.0);

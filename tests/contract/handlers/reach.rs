@@ -46,8 +46,7 @@ fn h6_a_private_address_is_refused_unless_it_is_granted_as_such() {
     let server = Server::accepting();
     let port = port(&server);
     let any_host = format!("url = \"http://*:{port}\", methods = [\"GET\"]");
-    let daemon =
-        Daemon::with_misbehave(&ConfigText::default().handler(&format!("outbound = [{{ {any_host} }}]")));
+    let daemon = Daemon::with_misbehave(&ConfigText::default().handler(&format!("outbound = [{{ {any_host} }}]")));
     for host in ["127.0.0.1", "localhost", "0x7f000001", "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254", "10.0.0.1"] {
         let answer = get(&daemon, &format!("http://{host}:{port}"));
         assert_eq!(answer["error"], "Denied", "{host}: {answer}");

@@ -52,7 +52,10 @@ fn h2_a_version_that_is_kept_live_serves_bound_jobs_alone() {
     push_second(&daemon);
     daemon.ask(&["handlers", "activate", SECOND, "--keep-live"]).json();
     assert_eq!(states(&daemon), are("live", "live"));
-    assert_eq!((&version(&daemon, FIRST)["current"], &version(&daemon, SECOND)["current"]), (&json!(false), &json!(true)));
+    assert_eq!(
+        (&version(&daemon, FIRST)["current"], &version(&daemon, SECOND)["current"]),
+        (&json!(false), &json!(true))
+    );
     assert_eq!(runs_on(&daemon), SECOND);
     replay(&daemon, job, &["--version", FIRST]).json();
     assert_eq!(daemon.wait(job), "dead");
@@ -113,7 +116,10 @@ fn h9_a_job_without_a_live_version_waits_visibly_and_uses_no_attempt() {
     let waits_unclaimed = |job| {
         run_another_kind(&daemon);
         let shown = daemon.job(job);
-        assert_eq!((&shown["state"], &shown["attempt"], &shown["attempts_used"]), (&json!("ready"), &json!(0), &json!(0)));
+        assert_eq!(
+            (&shown["state"], &shown["attempt"], &shown["attempts_used"]),
+            (&json!("ready"), &json!(0), &json!(0))
+        );
         let stands = kind(&daemon, "job");
         assert_eq!((&stands["waiting_for_handler"], &stands["live_version"]), (&json!(true), &Value::Null));
         assert_eq!(stands["depth"]["ready"], 1);

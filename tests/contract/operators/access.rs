@@ -133,7 +133,14 @@ fn o5_every_act_of_an_operator_is_in_the_audit_log() {
     let entries = audit["items"].as_array().unwrap();
     assert!(entries.iter().all(|entry| entry["actor"] == "jo on call"), "{audit}");
     let actions: Vec<_> = entries.iter().rev().map(|entry| entry["action"].as_str().unwrap()).collect();
-    let expected =
-        ["handler.push", "handler.activate", "kind.pause", "job.cancel", "kind.resume", "config.reload", "handler.retire"];
+    let expected = [
+        "handler.push",
+        "handler.activate",
+        "kind.pause",
+        "job.cancel",
+        "kind.resume",
+        "config.reload",
+        "handler.retire",
+    ];
     assert_eq!(actions, expected);
 }

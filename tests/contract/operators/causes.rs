@@ -21,7 +21,8 @@ fn d1_what_the_guest_calls_poison_or_rejected_ends_at_once() {
 
 #[test]
 fn d1_traps_and_broken_limits_are_retried_to_the_cap_and_are_poison_there() {
-    let config = config().another_kind("brief", "attempts = 2\nbackoff = { min = \"10ms\", max = \"20ms\" }\ndeadline = \"300ms\"");
+    let config = config()
+        .another_kind("brief", "attempts = 2\nbackoff = { min = \"10ms\", max = \"20ms\" }\ndeadline = \"300ms\"");
     let daemon = Daemon::with_misbehave(&config);
     for (act, class) in [
         (json!({ "do": "panic" }), "handler.panic"),

@@ -89,9 +89,7 @@ fn retain_for_years(daemon: &Daemon) {
     let store = store.unwrap();
     let far_ms = 1 << 50;
     let retention = Retention { forget_ended_before_ms: far_ms, trim_ended_before_ms: far_ms, ended_jobs_max: 0 };
-    crate::support::server::block_on(async {
-        while store.retain(retention).await.unwrap() {}
-    });
+    crate::support::server::block_on(async { while store.retain(retention).await.unwrap() {} });
     store.close();
 }
 

@@ -93,7 +93,10 @@ fn e1_a_hard_bounce_is_suppressed_and_nobody_writes_to_the_recipient_again() {
     assert!(job["reason"].as_str().unwrap().contains("hard_bounce"), "{job}");
     assert_eq!(listed(&daemon, "alice@example.com"), "hard_bounce");
     let again = send(&daemon, "alice@example.COM");
-    assert_eq!((&again["state"], &again["reason"]), (&json!("suppressed"), &json!("the recipient is on the suppression list")));
+    assert_eq!(
+        (&again["state"], &again["reason"]),
+        (&json!("suppressed"), &json!("the recipient is on the suppression list"))
+    );
     assert_eq!(send(&daemon, "bob@example.com")["state"], "done");
     assert_eq!(recipients(&server), ["Alice@Example.com", "bob@example.com"]);
     daemon.database().check();

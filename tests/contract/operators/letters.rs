@@ -28,7 +28,14 @@ pub fn told(said: &str, class: &str) -> Value {
 pub fn letter_of(daemon: &Daemon, kind: &str, payload: &Value) -> Value {
     let job = daemon.enqueue(kind, payload, &[]);
     assert_eq!(daemon.wait(job), "dead");
+    wait_until_counted(daemon, job);
     daemon.dead_letter(job)
+}
+
+/// Waits until a job's first death has been counted, which is told after it is durable and counted.
+#[track_caller]
+pub fn wait_until_counted(daemon: &Daemon, job: i64) {
+    daemon.wait_for_log(&format!("a job died; it is kept as a dead letter job={job} "));
 }
 
 /// The id of what an answer is about.

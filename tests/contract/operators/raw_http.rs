@@ -20,12 +20,10 @@ pub fn send(daemon: &Daemon, method: &str, path: &str, headers: &[&str], body: &
 #[track_caller]
 pub fn send_bytes(daemon: &Daemon, method: &str, path: &str, headers: &[&str], body: &[u8]) -> (u16, Vec<u8>) {
     let mut stream = UnixStream::connect(daemon.data().join("leasehold.sock")).unwrap();
-    let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
-    let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
-         content-length: {}\r\n{headers}\r\n",
-        body.len()
-    );
+    let length = format!("content-length: {}", body.len());
+    let request = format!("{method} {path} HTTP/1.1");
+    let always = [&*request, "host: localhost", "connection: close", "content-type: application/json", &length];
+    let head = [&always, headers, &["", ""]].concat().join("\r\n");
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(body).unwrap();
     let mut answer = Vec::new();

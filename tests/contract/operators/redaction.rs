@@ -25,9 +25,9 @@ const POLICIES: [(&str, &str); 3] = [
 ];
 
 fn redacting() -> ConfigText {
-    let kinds = POLICIES.into_iter().fold(config(), |config, (kind, redact)| {
-        config.another_kind(kind, &format!("attempts = 1\n{redact}"))
-    });
+    let kinds = POLICIES
+        .into_iter()
+        .fold(config(), |config, (kind, redact)| config.another_kind(kind, &format!("attempts = 1\n{redact}")));
     kinds.more(
         "[handlers.misbehave.secrets]\napi_key = { env = \"TEST_API_KEY\" }\n\
          [redaction]\nnames = [\"email\", \"password\"]\n[redaction.classes.person]\nnames = [\"class\"]",
@@ -144,7 +144,8 @@ fn d2_a_number_and_a_short_value_are_masked_in_their_fields_and_from_four_charac
     let config = config().kind("attempts = 1").kind("redact = { names = [\"class\"], paths = [\"$.after_ms\"] }");
     let daemon = Daemon::with_misbehave(&config);
     let letter = |class: &str, message: &str| {
-        let act = json!({ "do": "fail", "as": "poison", "class": class, "message": message, "after_ms": 4_711_471_147_u64 });
+        let act =
+            json!({ "do": "fail", "as": "poison", "class": class, "message": message, "after_ms": 4_711_471_147_u64 });
         crate::letters::letter_of(&daemon, "job", &act)
     };
     let long = letter("wxyz", "code wxyz of 4711471147");

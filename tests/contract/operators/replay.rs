@@ -86,7 +86,8 @@ fn r4_the_mended_version_goes_on_where_the_defect_struck_and_charges_nobody_twic
     let server = Server::accepting();
     let daemon = Daemon::start(&charge_config(&server));
     daemon.push_live(&crate::support::guest("charge-card@1.0.0"));
-    let order = json!({ "order": "A-1001", "amount_cents": 1999, "card": "4111111111111111", "email": "a@example.com" });
+    let order =
+        json!({ "order": "A-1001", "amount_cents": 1999, "card": "4111111111111111", "email": "a@example.com" });
     let job = daemon.enqueue("charge", &order, &["--key", "order-A-1001"]);
     assert_eq!(daemon.wait(job), "dead");
     let letter = daemon.dead_letter(job);
@@ -122,7 +123,10 @@ fn r4_a_replay_has_all_of_its_attempts_and_is_told_its_number() {
     let done = replay(&daemon, &second, &["--payload", r#"{"do":"echo"}"#]);
     assert_eq!((&done["state"], attempts(&done)), (&json!("done"), 7));
     let told: Value = daemon.result(job);
-    assert_eq!((&told["attempt"], &told["attempts_used"], &told["replay"]["number"]), (&json!(7), &json!(1), &json!(2)));
+    assert_eq!(
+        (&told["attempt"], &told["attempts_used"], &told["replay"]["number"]),
+        (&json!(7), &json!(1), &json!(2))
+    );
     assert_eq!(told["id"], json!(job));
 }
 

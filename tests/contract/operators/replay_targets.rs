@@ -1,4 +1,4 @@
-//! R1, R2 and R5: which version a replay may run on, when it is asked for and when it is leased.
+//! R1, R2, R5 and R8: which version a replay may run on, when it is asked for and when it is leased.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     letters::{activate, attempts, config, id, letter_of, other_misbehave, push, refused_replay, replay, told},
-    support::{Daemon, guest},
+    support::{Daemon, Server, guest},
 };
 
 /// A daemon on which 1.0.0 and 1.1.0 are stored, with other bytes, and 1.0.0 is live.
@@ -21,10 +21,9 @@ fn r1_a_replay_is_bound_to_the_current_version_or_to_the_live_one_that_was_named
     let daemon = with_two_versions();
     let [first, second] = [1, 2].map(|_| letter_of(&daemon, "job", &told("rejected", "shop.closed")));
     activate(&daemon, "1.1.0", &["--keep-live"]);
-    for (letter, options, version) in [
-        (first, &[][..], "misbehave@1.1.0"),
-        (second, &["--version", "misbehave@1.0.0"], "misbehave@1.0.0"),
-    ] {
+    for (letter, options, version) in
+        [(first, &[][..], "misbehave@1.1.0"), (second, &["--version", "misbehave@1.0.0"], "misbehave@1.0.0")]
+    {
         assert_eq!(letter["handler"], "misbehave@1.0.0");
         let job = replay(&daemon, &letter, options);
         assert_eq!(job["replays"][0]["version"], version);
@@ -130,7 +129,10 @@ fn r5_a_bound_version_that_is_no_longer_live_at_the_lease_is_refused_and_not_run
 
     assert_eq!(daemon.wait(job), "dead");
     let refused = daemon.dead_letter(job);
-    assert_eq!((&refused["cause"], &refused["error_class"]), (&json!("replay_refused"), &json!("replay.version_not_live")));
+    assert_eq!(
+        (&refused["cause"], &refused["error_class"]),
+        (&json!("replay_refused"), &json!("replay.version_not_live"))
+    );
     assert!(refused["message"].as_str().unwrap().contains("misbehave@1.0.0"), "{refused}");
     // The lease is recorded, and that no guest ran under it: a run would have ended as done.
     assert_eq!(refused["attempts"][1]["ended_as"], "not_run");
@@ -140,4 +142,22 @@ fn r5_a_bound_version_that_is_no_longer_live_at_the_lease_is_refused_and_not_run
     assert_eq!(mended["state"], "done");
     assert_eq!(mended["attempts"][2]["handler"], "misbehave@1.1.0");
     daemon.database().check();
+}
+
+#[test]
+fn r8_a_step_in_doubt_is_resolved_before_its_job_is_replayed_unless_the_kind_begins_again() {
+    let server = Server::accepting();
+    let doubtful = config().reaching(server.url()).kind("in_doubt = \"dead-letter\"");
+    let mut daemon = Daemon::with_misbehave(&doubtful);
+    let act = json!({ "do": "step", "name": "charge", "url": server.url(), "inside": "unknown" });
+    let letter = letter_of(&daemon, "job", &act);
+    let (code, why) = refused_replay(&daemon, &letter, &["--override-reason", "it did not arrive"]);
+    assert_eq!(code, "step_unresolved");
+    assert!(why.contains("charge"), "{why}");
+    assert_eq!(server.received().len(), 1);
+    daemon.write_config(&doubtful.kind("in_doubt = \"begin-again\""));
+    daemon.terminate();
+    daemon.run();
+    assert_eq!(replay(&daemon, &letter, &[])["state"], "dead");
+    assert_eq!(server.received().len(), 4, "the step was not begun again");
 }

@@ -10,7 +10,7 @@ use crate::{
 fn bounded() -> ConfigText {
     ConfigText::default()
         .queue("payload_max = \"1KiB\"")
-        .queue("key_length_max = 10")
+        .queue("key_length_max = 64")
         .queue("lane_length_max = 10")
         .queue("metadata_max = \"64B\"")
         .queue("queue_depth_max = 3")
@@ -28,19 +28,19 @@ fn refused_with(answer: &Answer, code: &str, limit: &str) {
 #[test]
 fn q17_what_is_over_a_bound_is_refused_with_the_bound_and_nothing_is_truncated() {
     let daemon = Daemon::start(&bounded());
-    let enqueue = |payload: &str, options: &[&str]| {
-        daemon.ask(&[&["enqueue", "job", "--payload", payload], options].concat())
-    };
+    let enqueue =
+        |payload: &str, options: &[&str]| daemon.ask(&[&["enqueue", "job", "--payload", payload], options].concat());
     let of_length = |length: usize| format!("\"{}\"", "x".repeat(length - 2));
     refused_with(&enqueue(&of_length(1025), &[]), "payload_too_large", "1024");
-    refused_with(&enqueue("{}", &["--key", "12345678901"]), "key_too_long", "10");
+    refused_with(&enqueue("{}", &["--key", &"k".repeat(65)]), "key_too_long", "64");
     refused_with(&enqueue("{}", &["--lane", "12345678901"]), "lane_too_long", "10");
     let value = format!("a={}", "x".repeat(64));
     refused_with(&enqueue("{}", &["--meta", &value]), "metadata_too_large", "64");
     assert_eq!(daemon.database().one::<i64>("SELECT count(*) FROM jobs"), 0);
     // At the bounds everything is taken.
     let value = format!("a={}", "x".repeat(63));
-    let at_all = enqueue(&of_length(1024), &["--key", "1234567890", "--lane", "1234567890", "--meta", &value]).json();
+    let at_all =
+        enqueue(&of_length(1024), &["--key", &"k".repeat(64), "--lane", "1234567890", "--meta", &value]).json();
     let shown = daemon.job(at_all["id"].as_i64().unwrap());
     assert_eq!((&shown["payload_bytes"], &shown["lane"]), (&json!(1024), &json!("1234567890")));
 }
@@ -95,7 +95,7 @@ fn q17_what_is_no_json_is_refused_for_a_json_kind_and_taken_for_one_of_bytes() {
 
 #[test]
 fn f1_a_file_with_bad_lines_names_them_and_takes_the_rest_in() {
-    let config = ConfigText::default().queue("payload_max = \"1KiB\"").queue("key_length_max = 10");
+    let config = ConfigText::default().queue("payload_max = \"1KiB\"").queue("key_length_max = 64");
     let daemon = Daemon::start(&config);
     daemon.enqueue("job", &echo(), &["--key", "taken"]);
     let long = "x".repeat(2000);
@@ -117,7 +117,8 @@ fn f1_a_file_with_bad_lines_names_them_and_takes_the_rest_in() {
     assert_eq!(answer.status, 4, "{}{}", answer.stdout, answer.stderr);
     let said: Vec<Value> = answer.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let (summary, answers) = said.split_last().unwrap();
-    let places: Vec<_> = answers.iter().map(|answer| (answer["line"].as_i64().unwrap(), answer["code"].as_str())).collect();
+    let places: Vec<_> =
+        answers.iter().map(|answer| (answer["line"].as_i64().unwrap(), answer["code"].as_str())).collect();
     let expected = [
         (1, None),
         (2, Some("malformed")),
@@ -127,7 +128,7 @@ fn f1_a_file_with_bad_lines_names_them_and_takes_the_rest_in() {
         (7, None),
         (8, Some("malformed")),
         (9, Some("malformed_payload")),
-        (10, Some("malformed")),
+        (10, Some("invalid_job")),
         (11, None),
     ];
     assert_eq!(places, expected);

@@ -25,7 +25,8 @@ fn q16_a_job_that_does_not_run_is_cancelled_at_once() {
     let marker = daemon.enqueue("job", &echo(), &[]);
     assert_eq!(daemon.wait(marker), "done");
     assert!(attempts(&daemon, ready).is_empty());
-    let by: String = daemon.database().one("SELECT group_concat(action || ' ' || subject) FROM audit WHERE action = 'job.cancel'");
+    let by: String =
+        daemon.database().one("SELECT group_concat(action || ' ' || subject) FROM audit WHERE action = 'job.cancel'");
     assert_eq!(by, format!("job.cancel {ready},job.cancel {waiting}"));
     daemon.database().check();
 }

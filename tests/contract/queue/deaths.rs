@@ -35,7 +35,7 @@ fn q10_at_the_cap_a_job_leaves_the_queue_for_the_dead_letters() {
 fn q10_expiries_lead_to_the_dead_letters_too() {
     let server = Server::answering(|_, _| Reply::Held(Box::new(Reply::status(200))));
     let config = ConfigText::default()
-        .kind("visibility_timeout = \"400ms\"")
+        .kind("visibility_timeout = \"600ms\"")
         .kind("heartbeat = \"100ms\"")
         .kind("attempts = 2")
         .reaching(server.url());
@@ -79,23 +79,23 @@ fn q10_a_kill_at_any_commit_leaves_the_job_in_exactly_one_place() {
     }
 }
 
-/// A handler that is asked to die after one request to the server.
-fn poisonous(server: &Server) -> serde_json::Value {
-    json!({ "do": "step", "name": "send", "url": server.url(), "then": "poison" })
+/// Sends one request to the server and dies at its first attempt.
+fn refused(server: &Server) -> serde_json::Value {
+    json!({ "do": "step", "name": "send", "url": server.url(), "then": "rejected" })
 }
 
 #[test]
 fn q11_a_dead_letter_that_can_not_be_written_is_retried_without_running_the_handler() {
     let server = Server::accepting();
-    let mut daemon = Daemon::with_misbehave(&ConfigText::default().reaching(server.url()).more("\"handler.told\" = \"poison\""));
+    let mut daemon = Daemon::with_misbehave(&ConfigText::default().reaching(server.url()));
     daemon.kill();
     daemon.set_crash_points("dead_letter.write=3*return->off");
     daemon.run();
-    let job = daemon.enqueue("job", &poisonous(&server), &[]);
+    let job = daemon.enqueue("job", &refused(&server), &[]);
     assert_eq!(daemon.wait(job), "dead");
     assert_eq!(server.received().len(), 1);
     assert_eq!(attempts(&daemon, job), ended([("failed", true)]));
-    assert_eq!(daemon.dead_letter(job)["cause"], "poison");
+    assert_eq!(daemon.dead_letter(job)["cause"], "rejected");
     assert_eq!(daemon.metric("leasehold_store_write_failures_total", &[]) as i64, 3);
     assert_eq!(daemon.log().matches(UNWRITTEN).count(), 3);
     daemon.database().check();
@@ -109,7 +109,8 @@ fn q11_a_job_whose_dead_letter_can_not_be_written_stays_in_the_queue() {
     daemon.kill();
     daemon.set_crash_points("dead_letter.write=return");
     daemon.run();
-    let job = daemon.enqueue("job", &json!({ "do": "step", "name": "send", "url": server.url(), "then": "retry" }), &[]);
+    let job =
+        daemon.enqueue("job", &json!({ "do": "step", "name": "send", "url": server.url(), "then": "retry" }), &[]);
     daemon.wait_for_log_lines(3, UNWRITTEN);
     assert_eq!(daemon.job(job)["state"], "leased");
     assert_eq!(places(&daemon), (1, 0, 0));
@@ -124,22 +125,19 @@ fn q11_a_job_whose_dead_letter_can_not_be_written_stays_in_the_queue() {
 
 #[test]
 fn q11_a_held_verdict_outlives_its_lease() {
-    let server = Server::accepting();
     // The guest asks to die at its first attempt of three, and its lease runs out long before that can be written.
     let config = ConfigText::default()
-        .reaching(server.url())
         .kind("deadline = \"100ms\"")
         .kind("visibility_timeout = \"200ms\"")
-        .kind("heartbeat = \"50ms\"")
-        .more("\"handler.told\" = \"poison\"");
+        .kind("heartbeat = \"50ms\"");
     let mut daemon = Daemon::with_misbehave(&config);
     daemon.kill();
     daemon.set_crash_points("dead_letter.write=8*return->off");
     daemon.run();
-    let job = daemon.enqueue("job", &json!({ "do": "fail", "as": "poison", "class": "handler.told" }), &[]);
+    let job = daemon.enqueue("job", &json!({ "do": "fail", "as": "rejected", "class": "downstream.refused" }), &[]);
     assert_eq!(daemon.wait(job), "dead");
     assert_eq!(attempts(&daemon, job), ended([("failed", true)]));
-    assert_eq!(daemon.dead_letter(job)["cause"], "poison");
+    assert_eq!(daemon.dead_letter(job)["cause"], "rejected");
 }
 
 #[test]
@@ -155,7 +153,7 @@ fn q11_a_dead_letter_that_can_not_be_written_holds_up_no_other_lease() {
         .another_kind("first", &format!("attempts = 3\n{short}"));
     let mut daemon = Daemon::with_misbehave(&config);
     daemon.kill();
-    daemon.set_crash_points("heartbeat.send=return;dead_letter.write=return");
+    daemon.set_crash_points("heartbeat.send=return;lease.keep_running_when_lost=return;dead_letter.write=return");
     daemon.run();
     let stuck = daemon.enqueue("last", &get(&server), &[]);
     server.wait_for(1);

@@ -11,7 +11,7 @@ use crate::{
 
 /// Leases that run out quickly, below deadlines that are far.
 fn short_leases() -> ConfigText {
-    ConfigText::default().kind("visibility_timeout = \"600ms\"").kind("heartbeat = \"100ms\"")
+    ConfigText::default().kind("visibility_timeout = \"1500ms\"").kind("heartbeat = \"100ms\"")
 }
 
 /// A server that holds its first answer back.
@@ -25,7 +25,7 @@ fn holding_the_first() -> Server {
 #[test]
 fn q3_each_of_many_jobs_is_leased_once_and_runs_once() {
     let server = Server::accepting();
-    let daemon = Daemon::with_misbehave(&short_leases().reaching(server.url()));
+    let daemon = Daemon::with_misbehave(&ConfigText::default().reaching(server.url()));
     let names: Vec<_> = (0..200).map(|number| format!("job-{number}")).collect();
     let jobs = enqueue_file(&daemon, names.iter().map(|name| json!({ "kind": "job", "payload": send(&server, name) })));
     for job in jobs {
@@ -74,7 +74,7 @@ fn q4_a_job_that_always_takes_the_daemon_along_is_not_leased_for_ever() {
 #[test]
 fn q5_a_guest_that_sleeps_far_beyond_the_visibility_timeout_keeps_its_lease() {
     let daemon = Daemon::with_misbehave(&short_leases());
-    let job = daemon.enqueue("job", &json!({ "do": "sleep", "ms": 2500 }), &[]);
+    let job = daemon.enqueue("job", &json!({ "do": "sleep", "ms": 4000 }), &[]);
     assert_eq!(daemon.wait(job), "done");
     assert_eq!(attempts(&daemon, job), ended([("done", true)]));
     assert_eq!(daemon.metric("leasehold_lease_expiries_total", &[]) as i64, 0);
@@ -82,7 +82,7 @@ fn q5_a_guest_that_sleeps_far_beyond_the_visibility_timeout_keeps_its_lease() {
 
 #[test]
 fn q5_a_guest_that_spins_is_covered_until_its_deadline_and_stopped_there() {
-    let daemon = Daemon::with_misbehave(&short_leases().kind("deadline = \"2s\"").kind("attempts = 1"));
+    let daemon = Daemon::with_misbehave(&short_leases().kind("deadline = \"4s\"").kind("attempts = 1"));
     let job = daemon.enqueue("job", &json!({ "do": "loop" }), &[]);
     assert_eq!(daemon.wait(job), "dead");
     let letter = daemon.dead_letter(job);
@@ -107,10 +107,8 @@ fn q6_a_lease_without_heartbeats_runs_out_and_the_job_is_visible_again() {
     assert_eq!(daemon.job(job)["attempts"][0]["error_class"], "lease.expired");
     assert_eq!(daemon.metric("leasehold_lease_expiries_total", &[("kind", "job")]) as i64, 1);
     // At the visibility timeout: not before it, and long before the reaper would look by itself.
-    let waited_ms: i64 = daemon
-        .database()
-        .one("SELECT max(leased_at) - min(leased_at) FROM attempts");
-    assert!((600..30_000).contains(&waited_ms), "{waited_ms} ms");
+    let waited_ms: i64 = daemon.database().one("SELECT max(leased_at) - min(leased_at) FROM attempts");
+    assert!((1_500..30_000).contains(&waited_ms), "{waited_ms} ms");
 }
 
 #[test]
@@ -160,8 +158,8 @@ fn q7_a_guest_whose_lease_is_lost_is_stopped_in_its_host_call() {
     daemon.run();
     let job = daemon.enqueue("job", &get(&server), &[]);
     assert_eq!(daemon.wait(job), "done");
-    assert!(daemon.log().contains("an attempt's lease is lost; its guest is stopped"));
-    // The first answer is still held back, so that only a stop can have ended the first guest.
-    daemon.wait_for_log("a late result changed nothing");
+    daemon.wait_for_log("an attempt's lease is lost; its guest is stopped");
+    // The first answer is still held back: a daemon that stops has no guest left that would wait for it.
+    assert_eq!(daemon.metric("leasehold_attempts_running", &[]) as i64, 0);
     assert_eq!(attempts(&daemon, job), ended([("expired", true), ("done", true)]));
 }

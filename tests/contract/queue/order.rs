@@ -23,7 +23,8 @@ fn q15_priority_goes_first_and_equals_run_in_the_order_of_their_enqueue() {
     let server = Server::accepting();
     let daemon = Daemon::with_misbehave(&ConfigText::default().reaching(server.url()).sandbox("slots = 1"));
     daemon.ask(&["kinds", "pause", "job"]).json();
-    let job = |body: &str, priority: i64| json!({ "kind": "job", "priority": priority, "payload": send(&server, body) });
+    let job =
+        |body: &str, priority: i64| json!({ "kind": "job", "priority": priority, "payload": send(&server, body) });
     let sent = [job("low", -1), job("first", 0), job("second", 0), job("high", 2), job("higher", 3)];
     let jobs = enqueue_file(&daemon, sent);
     daemon.ask(&["kinds", "resume", "job"]).json();

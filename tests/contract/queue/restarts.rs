@@ -15,10 +15,8 @@ fn q13_leases_of_a_killed_daemon_are_given_back_at_once_and_their_attempts_count
         _ => Reply::status(200),
     });
     // By time alone these leases would hold for a day.
-    let config = ConfigText::default()
-        .reaching(server.url())
-        .kind("visibility_timeout = \"1d\"")
-        .kind("heartbeat = \"1h\"");
+    let config =
+        ConfigText::default().reaching(server.url()).kind("visibility_timeout = \"1d\"").kind("heartbeat = \"1h\"");
     let mut daemon = Daemon::with_misbehave(&config);
     let jobs = [(); 2].map(|()| daemon.enqueue("job", &get(&server), &[]));
     server.wait_for(2);
@@ -86,9 +84,8 @@ fn q14_a_delay_goes_on_where_it_was_when_the_wall_clock_was_ahead_before_a_resta
     daemon.kill();
     let database = Connection::open(daemon.data().join("leasehold.db")).unwrap();
     // More than the delay has passed on the queue's clock, whatever the wall says.
-    let changed = database
-        .execute("UPDATE meta SET value = value + 7200000 WHERE name = 'queue_clock_ms'", [])
-        .unwrap();
+    let changed =
+        database.execute("UPDATE meta SET value = value + 7200000 WHERE name = 'queue_clock_ms'", []).unwrap();
     assert_eq!(changed, 1);
     database.close().unwrap();
     daemon.run();

@@ -15,7 +15,8 @@ fn holding() -> Server {
 #[test]
 fn q12_a_running_guest_finishes_and_no_further_job_is_leased() {
     let server = holding();
-    let mut daemon = Daemon::with_misbehave(&ConfigText::default().reaching(server.url()).daemon("shutdown_grace = \"1m\""));
+    let mut daemon =
+        Daemon::with_misbehave(&ConfigText::default().reaching(server.url()).daemon("shutdown_grace = \"1m\""));
     let running = daemon.enqueue("job", &get(&server), &[]);
     server.wait_for(1);
     daemon.signal(Signal::TERM);
@@ -38,10 +39,10 @@ fn q12_leases_are_extended_while_guests_finish() {
     let config = ConfigText::default()
         .reaching(server.url())
         .daemon("shutdown_grace = \"1m\"")
-        .kind("visibility_timeout = \"400ms\"")
+        .kind("visibility_timeout = \"1500ms\"")
         .kind("heartbeat = \"100ms\"");
     let mut daemon = Daemon::with_misbehave(&config);
-    let step = json!({ "do": "step", "name": "send", "url": server.url(), "inside": { "sleep": { "ms": 2000 } } });
+    let step = json!({ "do": "step", "name": "send", "url": server.url(), "inside": { "sleep": { "ms": 4000 } } });
     let job = daemon.enqueue("job", &step, &[]);
     server.wait_for(1);
     assert!(daemon.terminate().success());
@@ -98,9 +99,29 @@ fn q12_a_job_is_given_back_a_bounded_number_of_times_in_a_row() {
 }
 
 #[test]
+fn q12_a_lease_that_is_being_taken_is_released_too() {
+    let config =
+        ConfigText::default().daemon("shutdown_grace = \"100ms\"").kind("deadline = \"1h\"").kind("attempts = 1");
+    let mut daemon = Daemon::with_misbehave(&config);
+    daemon.kill();
+    // The lease is durable a moment before its attempt is in memory: the signal falls in between.
+    daemon.set_crash_points("claim.leased=sleep(2000)");
+    daemon.run();
+    let job = daemon.enqueue("job", &json!({ "do": "loop" }), &[]);
+    let leased = daemon.job(job)["state"] == "leased";
+    assert!(daemon.terminate().success());
+    let database = daemon.database();
+    assert_eq!(database.one::<i64>("SELECT count(*) FROM jobs WHERE state = 2 OR attempts_used > 0"), 0, "{leased}");
+    let released: i64 = database.one("SELECT count(*) FROM attempts WHERE ended_as = 'released' AND counted = 0");
+    assert!(released >= i64::from(leased), "{released}");
+    database.check();
+}
+
+#[test]
 fn q12_a_second_signal_stops_at_once_and_corrupts_nothing() {
     let server = holding();
-    let mut daemon = Daemon::with_misbehave(&ConfigText::default().reaching(server.url()).daemon("shutdown_grace = \"1h\""));
+    let mut daemon =
+        Daemon::with_misbehave(&ConfigText::default().reaching(server.url()).daemon("shutdown_grace = \"1h\""));
     let job = daemon.enqueue("job", &get(&server), &[]);
     server.wait_for(1);
     daemon.signal(Signal::TERM);
@@ -117,7 +138,8 @@ fn q12_a_second_signal_stops_at_once_and_corrupts_nothing() {
 
 #[test]
 fn q12_a_verdict_that_can_not_be_written_does_not_keep_the_daemon_from_stopping() {
-    let mut daemon = Daemon::with_misbehave(&ConfigText::default().daemon("shutdown_grace = \"200ms\"").kind("attempts = 1"));
+    let mut daemon =
+        Daemon::with_misbehave(&ConfigText::default().daemon("shutdown_grace = \"200ms\"").kind("attempts = 1"));
     daemon.kill();
     daemon.set_crash_points("dead_letter.write=return");
     daemon.run();

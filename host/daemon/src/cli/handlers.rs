@@ -118,7 +118,9 @@ fn named(name: Option<String>, version: Option<String>, component: &[u8]) -> Res
     let own = look_into(component)?;
     match (name.or(own.name), version.or(own.version)) {
         (Some(name), Some(version)) => Ok(Some(format!("{name}@{version}"))),
-        _ => Err(Failure::usage("the component carries no name and version of its own; give both --name and --version")),
+        _ => {
+            Err(Failure::usage("the component carries no name and version of its own; give both --name and --version"))
+        }
     }
 }
 
@@ -130,7 +132,8 @@ fn look_into(component: &[u8]) -> Result<Inspection, Failure> {
 /// Looks into a component on this side of the socket.
 pub fn inspect(arguments: &InspectArguments, output: Output) -> Result<(), Failure> {
     let inspection = look_into(&read(&arguments.file)?)?;
-    let needs: Vec<_> = inspection.needs.iter().map(|need| json!({ "import": need.import, "grant": need.grant })).collect();
+    let needs: Vec<_> =
+        inspection.needs.iter().map(|need| json!({ "import": need.import, "grant": need.grant })).collect();
     let shown = json!({
         "name": inspection.name, "version": inspection.version, "imports": inspection.imports,
         "exports": inspection.exports, "needs": needs,
@@ -144,7 +147,10 @@ fn inspected(inspection: &Inspection) -> String {
     let escaped = |names: &[String]| list(names.iter().map(|name| text::escape(name)).collect());
     [
         fields([("Name", or_none(&inspection.name)), ("Version", or_none(&inspection.version))]),
-        text::section("Has to be granted", &list(inspection.needs.iter().map(|need| text::escape(&need.to_string())).collect())),
+        text::section(
+            "Has to be granted",
+            &list(inspection.needs.iter().map(|need| text::escape(&need.to_string())).collect()),
+        ),
         text::section("Imports", &escaped(&inspection.imports)),
         text::section("Exports", &escaped(&inspection.exports)),
     ]

@@ -69,11 +69,8 @@ pub(super) async fn show(
     let is_own_and_done = job.summary.enqueued_by == actor.name && job.summary.state == JobState::Done;
     let store = api.daemon.store();
     // Without the sealing key the rest of the job is shown all the same.
-    let result = if is_own_and_done && store.key_problem().is_none() {
-        store.job_result(job.summary.id).await?
-    } else {
-        None
-    };
+    let result =
+        if is_own_and_done && store.key_problem().is_none() { store.job_result(job.summary.id).await? } else { None };
     let policy = Kind::new(&*job.summary.kind).ok().and_then(|kind| api.daemon.config().kinds.get(&kind).cloned());
     Ok(Json(views::job(job, policy.map(|policy| policy.attempts_max), result.as_deref())))
 }

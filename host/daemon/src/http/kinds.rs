@@ -23,9 +23,10 @@ pub(super) async fn list(State(api): State<Api>) -> Result<Json<Page<KindView>>,
     let paused: BTreeSet<_> = paused.into_iter().map(|paused| paused.kind).collect();
     let configured = config.kinds.keys().map(|kind| kind.as_str().to_owned());
     let kinds: BTreeSet<_> = configured.chain(depths.iter().map(|depth| depth.kind.clone())).collect();
-    let items = kinds
-        .into_iter()
-        .map(|kind| KindView { paused: paused.contains(&kind), ..view(kind, config, &depths, &versions, &in_force.servable) });
+    let items = kinds.into_iter().map(|kind| KindView {
+        paused: paused.contains(&kind),
+        ..view(kind, config, &depths, &versions, &in_force.servable)
+    });
     Ok(Json(Page { items: items.collect(), next_cursor: None }))
 }
 

@@ -1,67 +1,87 @@
 //! Takes leases that ran out, at the moment they do, and has each attempt decided and settled like any other. It never
 //! takes a lease that a waiting heartbeat or settlement would have saved.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
-use leasehold_domain::{HandlerName, KindPolicy, Outcome, verdict::JobFacts};
+use leasehold_domain::{FencingToken, HandlerName, KindPolicy, Outcome, verdict::JobFacts};
 use leasehold_store::{ExpiredLease, StoreError};
 
 use crate::{
     attempt::{self, Ended},
     daemon::Daemon,
-    metrics, settlement,
+    settlement,
 };
 
-/// How many leases are taken at a time.
+/// How many leases are taken at a time, besides those that are in hand.
 const BATCH: usize = 100;
-/// How long the reaper rests after the queue failed.
-const REST_AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// How long the reaper rests after the queue failed, or while all that ran out is in hand.
+const REST: Duration = Duration::from_secs(1);
 /// The longest sleep; only a safeguard, since a lease that is taken rings.
 const SLEEP_MAX_MS: i64 = 60_000;
 
+/// The leases whose settlements are on their way. One that can't be written is held there and hinders no other.
+type InHand = Arc<Mutex<HashSet<FencingToken>>>;
+
 /// Reaps until the daemon's end.
 pub(crate) async fn run(daemon: Arc<Daemon>) {
+    let in_hand = InHand::default();
     loop {
-        if let Err(error) = reap(&daemon).await {
+        if let Err(error) = reap(&daemon, &in_hand).await {
             tracing::error!(code = error.code(), %error, "looking for expired leases failed");
-            tokio::time::sleep(REST_AFTER_FAILURE).await;
+            tokio::time::sleep(REST).await;
         }
     }
 }
 
-async fn reap(daemon: &Arc<Daemon>) -> Result<(), StoreError> {
+async fn reap(daemon: &Arc<Daemon>, in_hand: &InHand) -> Result<(), StoreError> {
     let now_ms = daemon.now_ms();
     let due_ms = daemon.store.next_expiry_ms().await?.unwrap_or(i64::MAX);
     if due_ms > now_ms {
-        let until = daemon.clock.instant_at(due_ms.min(now_ms + SLEEP_MAX_MS));
-        tokio::select! {
-            () = daemon.reap.notified() => {}
-            () = tokio::time::sleep_until(until.into()) => {}
-        }
+        wait(daemon, daemon.clock.instant_at(due_ms.min(now_ms + SLEEP_MAX_MS))).await;
         return Ok(());
     }
-    let expired = daemon.store.expired_leases(daemon.now_ms(), BATCH).await?;
-    for lease in expired {
-        expire(daemon, lease).await?;
+    let taken = lock(in_hand).len() + daemon.running.len();
+    let expired = daemon.store.expired_leases(daemon.now_ms(), BATCH + taken).await?;
+    let is_new = |lease: &ExpiredLease| {
+        // A guest that has ended is being settled by its own attempt, which knows its outcome.
+        !daemon.running.is_settling(lease.token) && lock(in_hand).insert(lease.token)
+    };
+    let new: Vec<_> = expired.into_iter().filter(is_new).collect();
+    if new.is_empty() {
+        wait(daemon, Instant::now() + REST).await;
     }
-    daemon.claimable.notify_one();
+    for lease in new {
+        tokio::spawn(expire(Arc::clone(daemon), Arc::clone(in_hand), lease));
+    }
     Ok(())
 }
 
-async fn expire(daemon: &Daemon, lease: ExpiredLease) -> Result<(), StoreError> {
-    attempt::lose_lease(daemon, lease.token);
-    metrics::lease_expired(lease.kind.as_str());
+fn lock(in_hand: &InHand) -> MutexGuard<'_, HashSet<FencingToken>> {
+    in_hand.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn wait(daemon: &Daemon, until: Instant) {
+    tokio::select! {
+        () = daemon.reap.notified() => {}
+        () = tokio::time::sleep_until(until.into()) => {}
+    }
+}
+
+async fn expire(daemon: Arc<Daemon>, in_hand: InHand, lease: ExpiredLease) {
+    attempt::lose_lease(&daemon, lease.token);
     tracing::warn!(token = %lease.token, kind = %lease.kind, "a lease ran out");
-    end_without_worker(daemon, &lease, Outcome::LeaseExpired, true).await
+    end_without_worker(&daemon, &lease, Outcome::LeaseExpired, true).await;
+    lock(&in_hand).remove(&lease.token);
+    daemon.claimable.notify_one();
+    daemon.reap.notify_one();
 }
 
 /// Decides about an attempt whose worker is gone and settles it.
-pub(super) async fn end_without_worker(
-    daemon: &Daemon,
-    lease: &ExpiredLease,
-    outcome: Outcome,
-    only_if_expired: bool,
-) -> Result<(), StoreError> {
+pub(super) async fn end_without_worker(daemon: &Daemon, lease: &ExpiredLease, outcome: Outcome, only_if_expired: bool) {
     let in_force = daemon.in_force();
     let unconfigured = || KindPolicy::of_unconfigured(&lease.kind, HandlerName::of_kind(&lease.kind));
     let policy = in_force.config.kinds.get(&lease.kind).cloned().unwrap_or_else(unconfigured);
@@ -71,6 +91,7 @@ pub(super) async fn end_without_worker(
         attempts_used: lease.attempts_used,
         releases_running: lease.releases_running,
         cancel_requested: lease.cancel_requested,
+        unclean_stops: lease.unclean_stops,
     };
     let contents = daemon.store.contents(lease.token).await.unwrap_or_else(|error| {
         tracing::error!(token = %lease.token, code = error.code(), %error, "a job's payload does not open");
@@ -78,5 +99,4 @@ pub(super) async fn end_without_worker(
     });
     let ended = Ended::without_run(outcome);
     settlement::settle(daemon, &in_force, &policy, &facts, contents.as_ref(), ended, only_if_expired).await;
-    Ok(())
 }

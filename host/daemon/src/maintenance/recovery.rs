@@ -2,20 +2,31 @@
 //! that it held back. It goes by identity, not by time: only one daemon can own a database, so every lease is the old
 //! one's.
 
-use leasehold_domain::Outcome;
-use leasehold_store::StoreError;
+use leasehold_domain::{Outcome, verdict::SUSPECT_AFTER};
+use leasehold_store::{LeasedJob, StoreError};
 
 use super::reaper::end_without_worker;
 use crate::daemon::Daemon;
 
+/// The leases that the process before left behind. They are read before this one takes any.
+pub(crate) async fn orphaned(daemon: &Daemon) -> Result<Vec<LeasedJob>, StoreError> {
+    daemon.store.leases().await
+}
+
 /// Gives back what the process before left behind.
-pub(crate) async fn run(daemon: &Daemon) -> Result<(), StoreError> {
-    let leases = daemon.store.leases().await?;
-    if !leases.is_empty() {
-        tracing::warn!(leases = leases.len(), "the daemon did not stop cleanly; its leases are given back");
+pub(crate) async fn run(daemon: &Daemon, orphaned: &[LeasedJob]) {
+    if !orphaned.is_empty() {
+        tracing::warn!(leases = orphaned.len(), "the daemon did not stop cleanly; its leases are given back");
     }
-    for lease in &leases {
-        end_without_worker(daemon, lease, Outcome::DaemonStopped, false).await?;
+    let is_suspect = |lease: &LeasedJob| lease.unclean_stops >= SUSPECT_AFTER;
+    let beside_suspect = orphaned.iter().any(is_suspect);
+    for lease in orphaned {
+        if is_suspect(lease) {
+            tracing::error!(token = %lease.token, kind = %lease.kind, "the daemon stopped under a suspect, which is blamed for it");
+        }
+        end_without_worker(daemon, lease, Outcome::DaemonStopped { beside_suspect }, false).await;
     }
-    daemon.store.let_go_held_lanes().await
+    if let Err(error) = daemon.store.let_go_held_lanes().await {
+        tracing::error!(code = error.code(), %error, "lanes that were held back could not be let go; each goes on when one of its jobs ends");
+    }
 }
