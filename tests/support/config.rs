@@ -68,7 +68,8 @@ impl ConfigText {
 
     /// Adds another kind that `misbehave` serves, with lines like those of the first.
     pub fn another_kind(mut self, name: &str, lines: &str) -> Self {
-        self.rest += &format!("\n[kinds.{name}]\nhandler = \"misbehave\"\nowner = \"tests\"\n{lines}");
+        let section = format!("\n[kinds.{name}]\nhandler = \"misbehave\"\nowner = \"tests\"\n{lines}");
+        self.rest += &section;
         self
     }
 

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use super::{ConfigText, Database, guest};
 
 /// How long a test waits for anything before it fails.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A daemon in a directory of its own. It is killed when it is dropped.
 pub struct Daemon {
@@ -135,9 +135,13 @@ impl Daemon {
     }
 
     /// Waits until the process has ended by itself.
+    #[track_caller]
     pub fn wait_for_exit(&mut self) -> ExitStatus {
-        let status = self.process.take().expect("the daemon runs").wait().unwrap();
-        self.log.wait_for_end();
+        let process = self.process.as_mut().expect("the daemon runs");
+        // Its log ends with it, and a wait for that is bounded.
+        assert!(self.log.wait_for_end(), "the daemon does not end");
+        let status = process.wait().unwrap();
+        self.process = None;
         status
     }
 
@@ -318,9 +322,11 @@ impl Log {
         self.changed.notify_all();
     }
 
-    fn wait_for_end(&self) {
+    /// Waits until the process has closed its log; false when it does not.
+    fn wait_for_end(&self) -> bool {
         let lines = self.lines.lock().unwrap();
-        drop(self.changed.wait_timeout_while(lines, PATIENCE, |(_, ended)| !*ended).unwrap());
+        let (lines, _) = self.changed.wait_timeout_while(lines, PATIENCE, |(_, ended)| !*ended).unwrap();
+        lines.1
     }
 
     fn wait_for(&self, seen: usize, text: &str) -> Result<String, String> {
@@ -343,7 +349,10 @@ impl Log {
         let lines = self.lines.lock().unwrap();
         let (lines, timeout) =
             self.changed.wait_timeout_while(lines, PATIENCE, |(lines, _)| !is_enough(lines)).unwrap();
-        assert!(!timeout.timed_out(), "the log never said {what:?} often enough:\n{}", lines.0.join("\n"));
+        let (said, timed_out) = (lines.0.join("\n"), timeout.timed_out());
+        // Let go before a panic, so that what prints the log afterwards does not find a poisoned lock.
+        drop(lines);
+        assert!(!timed_out, "the log never said {what:?} often enough:\n{said}");
     }
 }
 

@@ -36,8 +36,8 @@ impl AttemptHost for StoreHost {
             .store
             .downstream_key(self.kind.as_str(), &self.job_key, name)
             .map_err(|error| self.unavailable("begun", name, &error, BeginError::Unavailable))?;
-        let begun = self.daemon.store.begin_step(begin).await;
-        match begun.map_err(|error| self.unavailable("begun", name, &error, BeginError::Unavailable))? {
+        let found = self.daemon.store.begin_step(begin).await;
+        match found.map_err(|error| self.unavailable("begun", name, &error, BeginError::Unavailable))? {
             StepBegun::Fresh => Ok(Begun::Fresh { idempotency_key }),
             StepBegun::InDoubt => Ok(Begun::InDoubt { idempotency_key }),
             StepBegun::Applied { result, other_fingerprint } => {

@@ -36,7 +36,7 @@ pub fn wall_ms() -> TimestampMs {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Milliseconds since the machine's start, suspend included (`CLOCK_BOOTTIME`, clock_gettime(2)).
+/// Milliseconds since the machine's start, suspend included (`CLOCK_BOOTTIME`, `clock_gettime(2)`).
 fn boot_ms() -> i64 {
     let time = clock_gettime(ClockId::Boottime);
     time.tv_sec * 1_000 + time.tv_nsec / 1_000_000

@@ -29,6 +29,8 @@ const RECOVERY_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a stop waits for the end of attempts whose guests it has stopped: long enough to write them down, and not for
 /// ever when the disk is full.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a stop waits for requests that are being answered.
+const HTTP_PATIENCE: Duration = Duration::from_secs(5);
 /// The exit status of a daemon that was told to stop at once.
 const STOPPED_AT_ONCE: i32 = 130;
 
@@ -92,17 +94,19 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
         }
     }
     tracing::info!("stopping: no further leases are taken");
+    let stop = async {
+        drain(&daemon).await;
+        let _ = stop_http.send(());
+        let _ = tokio::time::timeout(HTTP_PATIENCE, server).await;
+        let closing = Arc::clone(&daemon);
+        let _ = tokio::task::spawn_blocking(move || closing.store.close()).await;
+    };
     tokio::select! {
-        () = drain(&daemon) => {}
+        () = stop => {}
         _ = terminate.recv() => stop_at_once(),
         _ = interrupt.recv() => stop_at_once(),
     }
-    let _ = stop_http.send(());
-    let _ = tokio::time::timeout(Duration::from_secs(5), server).await;
-    let socket = daemon.config().daemon.socket.clone();
-    let closing = Arc::clone(&daemon);
-    let _ = tokio::task::spawn_blocking(move || closing.store.close()).await;
-    let _ = std::fs::remove_file(socket);
+    let _ = std::fs::remove_file(&daemon.config().daemon.socket);
     tracing::info!("stopped");
     Ok(())
 }
@@ -126,7 +130,7 @@ async fn start(config: Config) -> Result<(Arc<Daemon>, UnixListener), ServeError
     match daemon.store.key_problem() {
         None => start_work(&daemon).await?,
         Some(problem) => {
-            tracing::error!(code = "key_unavailable", %problem, "nothing is enqueued or leased until the key is back; reads go on");
+            tracing::error!(code = "key_unavailable", %problem, "reads go on, nothing is enqueued or leased; put the key back and start again");
         }
     }
     let listener = http::bind(&socket)
@@ -187,7 +191,7 @@ async fn reload(daemon: &Daemon) {
     match daemon.reload("signal:SIGHUP").await {
         Ok(()) => tracing::info!("the configuration was reloaded"),
         Err(error) => {
-            tracing::error!(code = error.code(), %error, "the configuration was not reloaded; the one before stays in force")
+            tracing::error!(code = error.code(), %error, "the configuration was not reloaded; the one before stays in force");
         }
     }
 }

@@ -199,7 +199,8 @@ CREATE TABLE replays (
     result            TEXT,
     ended_at          INTEGER
 ) STRICT;
-CREATE INDEX replays_by_job ON replays (job_id);
+CREATE INDEX replays_by_job         ON replays (job_id);
+CREATE INDEX replays_by_dead_letter ON replays (dead_letter_id);
 
 -- Stored handler versions. The component lies outside the database, by its digest.
 CREATE TABLE handler_versions (

@@ -55,7 +55,7 @@ impl Store {
     /// All leases. At a start they belong to a process that is gone, since only one can own the database.
     pub async fn leases(&self) -> Result<Vec<LeasedJob>, StoreError> {
         self.ask(|connection| {
-            leased(connection, &format!("SELECT {COLUMNS} FROM jobs WHERE state = 2 ORDER BY id"), [])
+            leased(connection, &format!("SELECT {COLUMNS} FROM jobs WHERE state = 2 ORDER BY lease_expires_at"), [])
         })
         .await
     }

@@ -21,6 +21,8 @@ mod lanes;
 mod lease_expiry;
 mod lock;
 mod open;
+#[cfg(test)]
+mod query_plans;
 mod read;
 mod readers;
 mod replay;

@@ -244,9 +244,12 @@ fn refuse_unknown_schema(path: &Path) -> Result<(), Problem> {
     }
     let tables: i64 =
         connection.query_row("SELECT count(*) FROM sqlite_master WHERE type = 'table'", [], |row| row.get(0))?;
-    let meta: i64 =
-        connection.query_row("SELECT count(*) FROM sqlite_master WHERE name = 'meta'", [], |row| row.get(0))?;
-    if tables > 0 && (meta == 0 || found == 0) { Err(Problem::Foreign) } else { Ok(()) }
+    let own: i64 = connection.query_row(
+        "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('meta', 'jobs', 'ended_jobs', 'job_keys')",
+        [],
+        |row| row.get(0),
+    )?;
+    if tables > 0 && (own < 4 || found == 0) { Err(Problem::Foreign) } else { Ok(()) }
 }
 
 fn open_connection(path: &Path, options: &StoreOptions) -> Result<Connection, StoreError> {
@@ -306,7 +309,7 @@ impl WriterConnection {
         match open_connection(&self.path, &self.options) {
             Ok(connection) => self.connection = Some(connection),
             Err(error) => {
-                tracing::error!(%error, path = %self.path.display(), "the database could not be opened again")
+                tracing::error!(%error, path = %self.path.display(), "the database could not be opened again");
             }
         }
     }

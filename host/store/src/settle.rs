@@ -132,16 +132,18 @@ fn settle(connection: &Connection, keys: &Keys, settlement: &Settlement) -> Resu
     Ok(Settled::Applied { dead_letter })
 }
 
-/// The row, if the token still holds its lease.
+/// The row, if the token still holds its lease. The attempt has to be open as well: a job that was handed to the reaper
+/// because its cap was lowered is leased under the number of an attempt that has ended, and only the reaper settles it.
 fn fenced_row(connection: &Connection, settlement: &Settlement) -> Result<Option<JobRow>, StoreError> {
     let expired_by = if settlement.only_if_expired { settlement.now_ms } else { i64::MAX };
     let token = settlement.token;
     Ok(connection
         .prepare_cached(
             "SELECT kind, lane, priority, attempts_used, version_id, replay_id, enqueued_by, cancel_requested FROM jobs
-             WHERE id = ?1 AND attempt = ?2 AND state = 2 AND lease_expires_at <= ?3",
+             WHERE id = ?1 AND attempt = ?2 AND state = 2 AND lease_expires_at <= ?3
+               AND (?4 OR EXISTS (SELECT 1 FROM attempts WHERE job_id = ?1 AND number = ?2 AND ended_at IS NULL))",
         )?
-        .query_row((token.job.0, token.attempt.0, expired_by), |row| {
+        .query_row((token.job.0, token.attempt.0, expired_by, settlement.only_if_expired), |row| {
             Ok(JobRow {
                 kind: row.get(0)?,
                 lane: row.get(1)?,

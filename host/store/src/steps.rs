@@ -76,9 +76,9 @@ impl Store {
         self.shared
             .writer
             .call(Urgency::Lease, move |connection| {
-                let begun = begin_step(connection, keys.get()?, &begin)?;
+                let found = begin_step(connection, keys.get()?, &begin)?;
                 fail::fail_point!("step.begun");
-                Ok(begun)
+                Ok(found)
             })
             .await
     }
@@ -167,7 +167,7 @@ fn find(connection: &Connection, job: i64, name: &str) -> Result<Option<StepRow>
         .optional()?)
 }
 
-fn record_begin(connection: &Connection, begin: &BeginStep, begun: StepBegun) -> Result<StepBegun, StoreError> {
+fn record_begin(connection: &Connection, begin: &BeginStep, found: StepBegun) -> Result<StepBegun, StoreError> {
     let (job, attempt, name) = (begin.token.job.0, begin.token.attempt.0, begin.name.as_str());
     connection
         .prepare_cached(
@@ -180,8 +180,8 @@ fn record_begin(connection: &Connection, begin: &BeginStep, begun: StepBegun) ->
         .prepare_cached(
             "INSERT INTO step_runs (job_id, attempt, name, begun_at, in_doubt) VALUES (?1, ?2, ?3, ?4, ?5)",
         )?
-        .execute(params![job, attempt, name, begin.now_ms, begun == StepBegun::InDoubt])?;
-    Ok(begun)
+        .execute(params![job, attempt, name, begin.now_ms, found == StepBegun::InDoubt])?;
+    Ok(found)
 }
 
 fn complete_step(

@@ -17,7 +17,8 @@ impl Store {
         self.ask(move |connection| {
             let keys = keys.get()?;
             match own_write(connection, keys, job.0, &store, &key)? {
-                Some(written) => Ok(written),
+                Some(Written::Set(value)) => Ok(Some(value)),
+                Some(Written::Deleted) => Ok(None),
                 None => get(connection, keys, &store, &key),
             }
         })
@@ -36,6 +37,12 @@ impl Store {
     }
 }
 
+/// What was last written under a key.
+enum Written {
+    Set(Vec<u8>),
+    Deleted,
+}
+
 /// What the job's completed steps have last written under a key: a value, or its removal.
 fn own_write(
     connection: &Connection,
@@ -43,10 +50,10 @@ fn own_write(
     job: i64,
     in_store: &str,
     under: &str,
-) -> Result<Option<Option<Vec<u8>>>, StoreError> {
+) -> Result<Option<Written>, StoreError> {
     let written = effects::kept(connection, keys, job)?.into_iter().rev().find_map(|effect| match effect {
-        Effect::Set { store, key, value } if store == in_store && key == under => Some(Some(value)),
-        Effect::Delete { store, key } if store == in_store && key == under => Some(None),
+        Effect::Set { store, key, value } if store == in_store && key == under => Some(Written::Set(value)),
+        Effect::Delete { store, key } if store == in_store && key == under => Some(Written::Deleted),
         _ => None,
     });
     Ok(written)
@@ -75,7 +82,8 @@ fn list(
         .prepare_cached("SELECT id, key_sealed FROM stored_values WHERE store = ?1 AND id > ?2 ORDER BY id LIMIT ?3")?;
     let rows = statement.query_map(params![store, after, PAGE], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let rows: Vec<(i64, Vec<u8>)> = rows.collect::<Result<_, _>>()?;
-    let next = rows.last().filter(|_| rows.len() as i64 == PAGE).and_then(|(id, _)| u64::try_from(*id).ok());
+    let next =
+        rows.last().filter(|_| i64::try_from(rows.len()) == Ok(PAGE)).and_then(|(id, _)| u64::try_from(*id).ok());
     let names = rows.into_iter().map(|(id, sealed)| {
         let name = keys.sealer.open(Purpose::ValueKey, id, &sealed)?;
         Ok(String::from_utf8_lossy(&name).into_owned())

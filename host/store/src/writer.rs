@@ -193,7 +193,9 @@ impl Worker {
                 if error.is_io() {
                     self.connection.reopen();
                 }
-                calls.into_iter().for_each(|call| self.run_singly(call));
+                for call in calls {
+                    self.run_singly(call);
+                }
             }
         }
     }
@@ -272,3 +274,6 @@ impl Waiting {
         self.lease.pop_front().or_else(|| self.usual.pop_front())
     }
 }
+
+#[cfg(test)]
+mod tests;

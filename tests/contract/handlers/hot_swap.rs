@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::{
-    helpers::{FIRST, SECOND, activate, push_second, version},
+    helpers::{FIRST, SECOND, activate, push_second, state, version},
     support::{ConfigText, Daemon, Reply, Server},
 };
 
@@ -45,6 +45,8 @@ fn h4_attempts_that_have_begun_finish_on_their_version_and_those_after_run_on_th
         }
     }
     assert_ne!(identity(&daemon, FIRST).1, identity(&daemon, SECOND).1);
+    // The end of the attempts that it began before it drained does not retire a version that is live again.
+    assert_eq!((state(&daemon, FIRST).as_str(), state(&daemon, SECOND).as_str()), ("live", "retired"));
 }
 
 #[test]

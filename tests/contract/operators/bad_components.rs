@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     letters::{config, other_misbehave},
+    raw_http,
     support::{Daemon, guest, plugin},
 };
 
@@ -56,6 +57,10 @@ fn h3_what_is_no_component_is_refused_in_one_line_and_nothing_of_it_is_stored() 
         let answer = daemon.ask(&push);
         assert_eq!((answer.status, answer.refusal()), (1, code.into()), "{answer:?}");
         assert!(answer.stderr.contains(why) && answer.stderr.lines().count() == 1, "{answer:?}");
+        // The daemon looks for itself, whatever the command has found.
+        let (status, problem) = raw_http::send_bytes(&daemon, "PUT", "/v1/handlers/misbehave@2.0.0", &[], &bytes);
+        let problem: Value = serde_json::from_slice(&problem).unwrap();
+        assert_eq!((status, &problem["code"]), (422, &json!(code)), "{problem}");
         assert_eq!(stored(&daemon), before, "{code} left something behind");
     }
     assert_serves_on(&daemon);

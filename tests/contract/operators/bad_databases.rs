@@ -23,6 +23,7 @@ fn assert_does_not_start(daemon: &mut Daemon, code: &str, why: &str) {
     let before = files(&daemon.data());
     let seen = daemon.log().lines().count();
     daemon.spawn();
+    daemon.wait_for_log(&format!("[{code}]"));
     assert_eq!(daemon.wait_for_exit().code(), Some(1), "{}", daemon.log());
     let log = daemon.log();
     let said: Vec<_> = log.lines().skip(seen).collect();
@@ -38,6 +39,7 @@ fn q13_a_second_daemon_on_the_same_database_is_refused_and_the_first_goes_on() {
     let data_dir = format!("data_dir = {}", json!(first.data().to_str().unwrap()));
     let mut second = Daemon::prepare(&ConfigText::default().daemon(&data_dir));
     second.spawn();
+    second.wait_for_log("[database_locked]");
     assert_eq!(second.wait_for_exit().code(), Some(1));
     let log = second.log();
     assert_eq!(log.lines().count(), 1, "{log}");
@@ -95,14 +97,14 @@ fn o6_what_stands_in_the_place_of_the_data_directory_or_the_socket_is_left_as_it
     let mut daemon = Daemon::prepare(&config().daemon("data_dir = \"notes\""));
     fs::write(daemon.directory().join("notes"), "my notes").unwrap();
     daemon.spawn();
+    daemon.wait_for_log("[data_directory]");
     assert_eq!(daemon.wait_for_exit().code(), Some(1));
-    assert!(daemon.log().ends_with("[data_directory]"), "{}", daemon.log());
     assert_eq!(fs::read_to_string(daemon.directory().join("notes")).unwrap(), "my notes");
 
     let mut daemon = Daemon::prepare(&config().daemon("socket = \"notes\""));
     fs::write(daemon.directory().join("notes"), "my notes").unwrap();
     daemon.spawn();
+    daemon.wait_for_log("no socket is in its place");
     assert_eq!(daemon.wait_for_exit().code(), Some(1));
-    assert!(daemon.log().contains("no socket is in its place"), "{}", daemon.log());
     assert_eq!(fs::read_to_string(daemon.directory().join("notes")).unwrap(), "my notes");
 }

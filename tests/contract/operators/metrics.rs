@@ -209,16 +209,24 @@ fn o1_what_happened_is_what_is_counted() {
     assert!(daemon.metric("leasehold_heartbeat_delay_seconds_count", &[]) >= 1.0);
 }
 
-#[test]
-fn o1_leases_that_run_out_are_counted() {
+/// How often leases of a job ran out whose both attempts get no heartbeats, under further crash points.
+fn expiries(crash_points: &str) -> f64 {
     let config = config().kind("attempts = 2").kind("heartbeat = \"100ms\"").kind("visibility_timeout = \"400ms\"");
     let mut daemon = Daemon::prepare(&config);
-    daemon.set_crash_points("heartbeat.send=return");
+    daemon.set_crash_points(&format!("heartbeat.send=return;{crash_points}"));
     daemon.run();
     daemon.push_live(&crate::support::guest("misbehave@1.0.0"));
     crate::letters::letter_of(&daemon, "job", &json!({ "do": "loop" }));
     let families = read(&daemon.metrics());
     assert_conventional("leasehold_lease_expiries_total", &families["leasehold_lease_expiries_total"]);
-    let expiries = daemon.metric("leasehold_lease_expiries_total", &[("kind", "job")]);
-    assert!((expiries - 2.0).abs() < 0.1, "{expiries}");
+    daemon.metric("leasehold_lease_expiries_total", &[("kind", "job")])
+}
+
+#[test]
+fn o1_a_lease_that_ran_out_is_counted_once_whoever_finds_it() {
+    // Both find it; the host alone, which stops the guest; the reaper alone, while the guest runs on.
+    for crash_points in ["", "reaper.run=return", "lease.keep_running_when_lost=return"] {
+        let expiries = expiries(crash_points);
+        assert!((expiries - 2.0).abs() < 0.1, "{crash_points:?}: {expiries} of 2 were counted");
+    }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{
     letters::{attempts, config, id, letter_of, refused_replay, replay, told},
-    support::{Daemon, guest},
+    support::{Daemon, Reply, Server, guest},
 };
 
 fn key_file(daemon: &Daemon) -> PathBuf {
@@ -43,6 +43,7 @@ fn assert_serves_reads_alone(daemon: &Daemon, [ready, done, dead]: [i64; 3]) {
     let replayed = daemon.ask(&["dlq", "replay", &letter, "--reason", "mended", "--override-reason", "as well"]);
     assert_eq!(replayed.refusal(), "key_unavailable");
     assert_ne!(daemon.job(ready)["state"], "leased");
+    assert!(!daemon.log().contains("claiming failed"), "it tried to lease");
 }
 
 #[test]
@@ -68,6 +69,30 @@ fn d4_without_the_right_key_reads_go_on_and_nothing_is_enqueued_leased_or_overwr
     assert_eq!(attempts(&daemon.job(jobs[0])), 1, "it was leased without a key");
     let sent = daemon.ask(&["enqueue", "job", "--payload", r#"{"do":"echo"}"#, "--key", "order-2"]).json();
     assert_eq!(sent["duplicate"], false, "a job went in without a key");
+    daemon.database().check();
+}
+
+#[test]
+fn d4_a_lease_of_the_process_before_waits_for_the_key() {
+    let server = Server::answering(|_, number| {
+        let reply = Reply::status(200);
+        if number == 0 { Reply::Held(Box::new(reply)) } else { reply }
+    });
+    let mut daemon = Daemon::with_misbehave(&config().reaching(server.url()));
+    let job = daemon.enqueue("job", &json!({ "do": "get", "url": server.url() }), &[]);
+    server.wait_for(1);
+    daemon.kill();
+    let key = fs::read(key_file(&daemon)).unwrap();
+    fs::remove_file(key_file(&daemon)).unwrap();
+    daemon.run();
+    assert_eq!(daemon.job(job)["state"], "leased");
+    assert!(daemon.terminate().success());
+    fs::write(key_file(&daemon), key).unwrap();
+    daemon.run();
+    assert_eq!(daemon.wait(job), "done");
+    let shown = daemon.job(job);
+    let ends: Vec<_> = shown["attempts"].as_array().unwrap().iter().map(|attempt| &attempt["ended_as"]).collect();
+    assert_eq!(ends, [&json!("daemon_stopped"), &json!("done")]);
     daemon.database().check();
 }
 

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     support::{ConfigText, Daemon, Reply, Server},
-    told::{attempts, echo, ended, get},
+    told::{attempts, count, echo, ended, get},
 };
 
 const UNWRITTEN: &str = "a settlement could not be written";
@@ -28,7 +28,7 @@ fn q10_at_the_cap_a_job_leaves_the_queue_for_the_dead_letters() {
     let letter = daemon.dead_letter(job);
     assert_eq!((&letter["cause"], &letter["attempt"]), (&json!("poison"), &json!(2)));
     assert_eq!(attempts(&daemon, job), ended([("failed", true), ("failed", true)]));
-    assert_eq!(daemon.metric("leasehold_dead_letters_total", &[("kind", "job")]) as i64, 1);
+    assert_eq!(count(&daemon, "leasehold_dead_letters_total", &[("kind", "job")]), 1);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn q11_a_dead_letter_that_can_not_be_written_is_retried_without_running_the_hand
     assert_eq!(server.received().len(), 1);
     assert_eq!(attempts(&daemon, job), ended([("failed", true)]));
     assert_eq!(daemon.dead_letter(job)["cause"], "rejected");
-    assert_eq!(daemon.metric("leasehold_store_write_failures_total", &[]) as i64, 3);
+    assert_eq!(count(&daemon, "leasehold_store_write_failures_total", &[]), 3);
     assert_eq!(daemon.log().matches(UNWRITTEN).count(), 3);
     daemon.database().check();
 }
@@ -132,7 +132,7 @@ fn q11_a_held_verdict_outlives_its_lease() {
         .kind("heartbeat = \"50ms\"");
     let mut daemon = Daemon::with_misbehave(&config);
     daemon.kill();
-    daemon.set_crash_points("dead_letter.write=8*return->off");
+    daemon.set_crash_points("heartbeat.send=return;dead_letter.write=5*return->off");
     daemon.run();
     let job = daemon.enqueue("job", &json!({ "do": "fail", "as": "rejected", "class": "downstream.refused" }), &[]);
     assert_eq!(daemon.wait(job), "dead");
@@ -146,7 +146,7 @@ fn q11_a_dead_letter_that_can_not_be_written_holds_up_no_other_lease() {
         0 | 1 => Reply::Held(Box::new(Reply::status(200))),
         _ => Reply::status(200),
     });
-    let short = "visibility_timeout = \"600ms\"\nheartbeat = \"100ms\"\nbackoff = { min = \"10ms\", max = \"50ms\" }";
+    let short = "visibility_timeout = \"1500ms\"\nheartbeat = \"100ms\"\nbackoff = { min = \"10ms\", max = \"50ms\" }";
     let config = ConfigText::default()
         .reaching(server.url())
         .another_kind("last", &format!("attempts = 1\n{short}"))

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     support::{ConfigText, Daemon},
-    told::{echo, fail},
+    told::{count, echo, fail},
 };
 
 /// The exit status of a command whose daemon went away or was not there.
@@ -94,8 +94,8 @@ fn q2_a_key_gives_the_first_job_back_also_when_it_has_ended() {
         let again = daemon.ask(&["enqueue", "job", "--payload", &payload.to_string(), "--key", key]).json();
         assert_eq!(again, json!({ "id": first, "duplicate": true, "state": state }));
     }
-    assert_eq!(daemon.metric("leasehold_duplicates_prevented_total", &[("what", "job")]) as i64, 2);
-    assert_eq!(daemon.metric("leasehold_jobs_enqueued_total", &[]) as i64, 2);
+    assert_eq!(count(&daemon, "leasehold_duplicates_prevented_total", &[("what", "job")]), 2);
+    assert_eq!(count(&daemon, "leasehold_jobs_enqueued_total", &[]), 2);
 }
 
 #[test]

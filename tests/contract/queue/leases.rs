@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     support::{ConfigText, Daemon, Reply, Server},
-    told::{attempts, echo, ended, enqueue_file, get, send},
+    told::{attempts, count, echo, ended, enqueue_file, get, send},
 };
 
 /// Leases that run out quickly, below deadlines that are far.
@@ -77,7 +77,7 @@ fn q5_a_guest_that_sleeps_far_beyond_the_visibility_timeout_keeps_its_lease() {
     let job = daemon.enqueue("job", &json!({ "do": "sleep", "ms": 4000 }), &[]);
     assert_eq!(daemon.wait(job), "done");
     assert_eq!(attempts(&daemon, job), ended([("done", true)]));
-    assert_eq!(daemon.metric("leasehold_lease_expiries_total", &[]) as i64, 0);
+    assert_eq!(count(&daemon, "leasehold_lease_expiries_total", &[]), 0);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn q5_a_guest_that_spins_is_covered_until_its_deadline_and_stopped_there() {
     let letter = daemon.dead_letter(job);
     assert_eq!((&letter["error_class"], &letter["cause"]), (&json!("limit.time"), &json!("poison")));
     assert_eq!(attempts(&daemon, job), ended([("failed", true)]));
-    assert_eq!(daemon.metric("leasehold_lease_expiries_total", &[]) as i64, 0);
+    assert_eq!(count(&daemon, "leasehold_lease_expiries_total", &[]), 0);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn q6_a_lease_without_heartbeats_runs_out_and_the_job_is_visible_again() {
     assert_eq!(daemon.wait(job), "done");
     assert_eq!(attempts(&daemon, job), ended([("expired", true), ("done", true)]));
     assert_eq!(daemon.job(job)["attempts"][0]["error_class"], "lease.expired");
-    assert_eq!(daemon.metric("leasehold_lease_expiries_total", &[("kind", "job")]) as i64, 1);
+    assert_eq!(count(&daemon, "leasehold_lease_expiries_total", &[("kind", "job")]), 1);
     // At the visibility timeout: not before it, and long before the reaper would look by itself.
     let waited_ms: i64 = daemon.database().one("SELECT max(leased_at) - min(leased_at) FROM attempts");
     assert!((1_500..30_000).contains(&waited_ms), "{waited_ms} ms");
@@ -122,11 +122,11 @@ fn q7_a_late_completion_changes_nothing_and_is_counted() {
     server.wait_for(2);
     assert_eq!(daemon.wait(job), "done");
     let before = daemon.job(job);
-    assert_eq!(daemon.metric("leasehold_stale_settlements_total", &[]) as i64, 0);
+    assert_eq!(count(&daemon, "leasehold_stale_settlements_total", &[]), 0);
     server.let_go();
     daemon.wait_for_log("a late result changed nothing");
     assert_eq!(daemon.job(job), before);
-    assert_eq!(daemon.metric("leasehold_stale_settlements_total", &[]) as i64, 1);
+    assert_eq!(count(&daemon, "leasehold_stale_settlements_total", &[]), 1);
     daemon.database().check();
 }
 
@@ -160,6 +160,6 @@ fn q7_a_guest_whose_lease_is_lost_is_stopped_in_its_host_call() {
     assert_eq!(daemon.wait(job), "done");
     daemon.wait_for_log("an attempt's lease is lost; its guest is stopped");
     // The first answer is still held back: a daemon that stops has no guest left that would wait for it.
-    assert_eq!(daemon.metric("leasehold_attempts_running", &[]) as i64, 0);
+    assert_eq!(count(&daemon, "leasehold_attempts_running", &[]), 0);
     assert_eq!(attempts(&daemon, job), ended([("expired", true), ("done", true)]));
 }

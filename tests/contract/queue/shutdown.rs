@@ -121,7 +121,7 @@ fn q12_a_lease_that_is_being_taken_is_released_too() {
 fn q12_a_second_signal_stops_at_once_and_corrupts_nothing() {
     let server = holding();
     let mut daemon =
-        Daemon::with_misbehave(&ConfigText::default().reaching(server.url()).daemon("shutdown_grace = \"1h\""));
+        Daemon::with_misbehave(&ConfigText::default().reaching(server.url()).daemon("shutdown_grace = \"1m\""));
     let job = daemon.enqueue("job", &get(&server), &[]);
     server.wait_for(1);
     daemon.signal(Signal::TERM);

@@ -49,10 +49,16 @@ pub fn ended<const N: usize>(attempts: [(&str, bool); N]) -> Vec<(String, bool)>
     attempts.into_iter().map(|(ended_as, counted)| (ended_as.to_owned(), counted)).collect()
 }
 
+/// A counter's value, summed over the labels that are not named.
+#[allow(clippy::cast_possible_truncation, reason = "a count far below 2^53")]
+pub fn count(daemon: &Daemon, name: &str, labels: &[(&str, &str)]) -> i64 {
+    daemon.metric(name, labels) as i64
+}
+
 /// Sends jobs in as a file of lines; answers their ids.
 #[track_caller]
 pub fn enqueue_file(daemon: &Daemon, jobs: impl IntoIterator<Item = Value>) -> Vec<i64> {
-    let file = write_file(daemon, &jobs.into_iter().map(|job| format!("{job}\n")).collect::<String>());
+    let file = write_file(daemon, &jobs.into_iter().map(|job| job.to_string()).collect::<Vec<_>>().join("\n"));
     let answer = daemon.ask(&["enqueue", "--file", file.to_str().unwrap()]);
     assert_eq!(answer.status, 0, "{}{}", answer.stdout, answer.stderr);
     let lines = answer.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());

@@ -28,6 +28,7 @@ type InHand = Arc<Mutex<HashSet<FencingToken>>>;
 
 /// Reaps until the daemon's end.
 pub(crate) async fn run(daemon: Arc<Daemon>) {
+    fail::fail_point!("reaper.run", |_| ());
     let in_hand = InHand::default();
     loop {
         if let Err(error) = reap(&daemon, &in_hand).await {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use crate::daemon::Daemon;
 
 /// How often retention is carried out.
-const INTERVAL: Duration = Duration::from_secs(60);
+const INTERVAL: Duration = Duration::from_mins(1);
 /// How many pages are given back at a time: little enough that no claim waits for it.
 const PAGES: u32 = 256;
 

@@ -1,0 +1,183 @@
+//! Group commit: calls that wait together are one transaction, and one that fails fails alone.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+    mpsc,
+};
+
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use super::*;
+use crate::{Durability, Store, StoreOptions};
+
+fn open() -> (Store, TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let options = StoreOptions {
+        directory: directory.path().to_owned(),
+        key_file: directory.path().join("key"),
+        durability: Durability::Normal,
+        wal_autocheckpoint_pages: 1_000,
+    };
+    (Store::open(&options).unwrap(), directory)
+}
+
+fn put(name: &'static str) -> impl FnMut(&Connection) -> Result<(), StoreError> {
+    move |connection| {
+        connection.execute("INSERT INTO paused_kinds (kind, paused_at, paused_by) VALUES (?1, 0, 'tests')", [name])?;
+        Ok(())
+    }
+}
+
+async fn names(store: &Store) -> Vec<String> {
+    store.paused_kinds().await.unwrap().into_iter().map(|paused| paused.kind).collect()
+}
+
+/// Counts the transactions that are committed from now on.
+async fn count_commits(store: &Store) -> Arc<AtomicUsize> {
+    let commits = Arc::<AtomicUsize>::default();
+    let counted = Arc::clone(&commits);
+    store
+        .shared
+        .writer
+        .call(Urgency::Usual, move |connection| {
+            let counted = Arc::clone(&counted);
+            connection.commit_hook(Some(move || {
+                counted.fetch_add(1, Ordering::SeqCst);
+                false
+            }))?;
+            Ok(())
+        })
+        .await
+        .unwrap();
+    // The commit of the call itself.
+    commits.store(0, Ordering::SeqCst);
+    commits
+}
+
+/// Holds the writer in a call until it is let go, so that what is called meanwhile waits together. A join pushes its calls
+/// in their order before its last branch lets go.
+fn hold(store: &Store) -> mpsc::Sender<()> {
+    let (let_go, wait) = mpsc::channel();
+    let (begun, has_begun) = mpsc::channel();
+    let store = store.clone();
+    let mut first = Some((begun, wait));
+    tokio::spawn(async move {
+        let _ = store
+            .shared
+            .writer
+            .call(Urgency::Usual, move |_| {
+                if let Some((begun, wait)) = first.take() {
+                    let _ = begun.send(());
+                    let _ = wait.recv();
+                }
+                Ok(())
+            })
+            .await;
+    });
+    has_begun.recv().unwrap();
+    let_go
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q1_a_call_that_fails_fails_alone() {
+    let (store, _directory) = open();
+    let let_go = hold(&store);
+    let writer = &store.shared.writer;
+    let half_done = |connection: &Connection| -> Result<(), StoreError> {
+        put("undone")(connection)?;
+        put("first")(connection)
+    };
+    let calls = async {
+        tokio::join!(
+            writer.call(Urgency::Usual, put("first")),
+            writer.call(Urgency::Usual, half_done),
+            writer.call(Urgency::Usual, put("second")),
+        )
+    };
+    let ((first, failed, second), ()) = tokio::join!(calls, async { let_go.send(()).unwrap() });
+    assert!(first.is_ok() && second.is_ok());
+    assert_eq!(failed.unwrap_err().code(), "database_error");
+    assert_eq!(names(&store).await, ["first", "second"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q1_an_error_that_takes_the_transaction_with_it_fails_one_call_and_the_rest_run_again() {
+    let (store, _directory) = open();
+    let let_go = hold(&store);
+    let writer = &store.shared.writer;
+    // As SQLite does it by itself when the disk is full: the savepoint is gone with the whole transaction.
+    let loses_all = |connection: &Connection| -> Result<(), StoreError> {
+        connection.execute_batch("ROLLBACK")?;
+        Err(StoreError::Unexpected("the disk is full".into()))
+    };
+    let calls = async {
+        tokio::join!(
+            writer.call(Urgency::Usual, put("first")),
+            writer.call(Urgency::Usual, loses_all),
+            writer.call(Urgency::Usual, put("second")),
+        )
+    };
+    let ((first, failed, second), ()) = tokio::join!(calls, async { let_go.send(()).unwrap() });
+    assert!(first.is_ok() && second.is_ok());
+    assert!(failed.unwrap_err().to_string().contains("the disk is full"));
+    assert_eq!(names(&store).await, ["first", "second"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q1_a_call_that_loses_the_transaction_is_never_answered_with_success() {
+    let (store, _directory) = open();
+    let rolls_back = |connection: &Connection| -> Result<(), StoreError> {
+        put("lost")(connection)?;
+        Ok(connection.execute_batch("ROLLBACK")?)
+    };
+    assert!(store.shared.writer.call(Urgency::Usual, rolls_back).await.is_err());
+    assert!(store.shared.writer.call(Urgency::Usual, put("kept")).await.is_ok());
+    assert_eq!(names(&store).await, ["kept"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q1_calls_that_wait_together_are_one_commit() {
+    let (store, _directory) = open();
+    let commits = count_commits(&store).await;
+    let let_go = hold(&store);
+    let writer = &store.shared.writer;
+    let calls = async {
+        tokio::join!(
+            writer.call(Urgency::Usual, put("first")),
+            writer.call(Urgency::Lease, put("second")),
+            writer.call(Urgency::Usual, put("third")),
+        )
+    };
+    let (answers, ()) = tokio::join!(calls, async { let_go.send(()).unwrap() });
+    assert!(answers.0.is_ok() && answers.1.is_ok() && answers.2.is_ok());
+    // The holding call began a transaction, which may have closed by the time over it; the rest are together.
+    assert!(commits.load(Ordering::SeqCst) <= 2, "{commits:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q6_what_a_lease_depends_on_goes_before_the_rest() {
+    let (store, _directory) = open();
+    let order = Arc::<Mutex<Vec<String>>>::default();
+    let let_go = hold(&store);
+    let writer = &store.shared.writer;
+    let noting = |name: &'static str| {
+        let order = Arc::clone(&order);
+        move |_: &Connection| {
+            order.lock().unwrap().push(name.to_owned());
+            Ok(())
+        }
+    };
+    let calls = async {
+        tokio::join!(
+            writer.call(Urgency::Usual, noting("enqueue")),
+            writer.call(Urgency::Lease, noting("heartbeat")),
+            writer.call(Urgency::Usual, noting("expiries")),
+            writer.call(Urgency::Lease, noting("settlement")),
+        )
+    };
+    let (answers, ()) = tokio::join!(calls, async { let_go.send(()).unwrap() });
+    assert!(answers.0.is_ok() && answers.1.is_ok() && answers.2.is_ok() && answers.3.is_ok());
+    assert_eq!(*order.lock().unwrap(), ["heartbeat", "settlement", "enqueue", "expiries"]);
+}

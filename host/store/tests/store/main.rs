@@ -1,0 +1,10 @@
+//! The store on a real database, without a daemon: leases, order, keys and how a database is opened.
+//!
+//! A test's name begins with its clause of the contract. Time is a parameter, so nothing here waits for it.
+
+mod enqueue;
+mod leases;
+mod opening;
+mod order;
+mod queue;
+mod stress;
