@@ -344,5 +344,8 @@ fn refuse_what_needs_a_restart(before: &Config, after: &Config) -> Result<(), Re
     {
         changed.push("durability and wal_autocheckpoint_pages of [queue]");
     }
+    if before.outboxes != after.outboxes {
+        changed.push("[outbox]");
+    }
     if changed.is_empty() { Ok(()) } else { Err(ReloadError::NeedsRestart { what: changed.join(", ") }) }
 }

@@ -20,7 +20,7 @@ use crate::{
     config::{self, Config},
     daemon::Daemon,
     dispatcher, http,
-    maintenance::{heartbeats, reaper, recovery, retention},
+    maintenance::{heartbeats, reaper, recovery, relay, retention},
     metrics,
 };
 
@@ -153,6 +153,9 @@ async fn start_work(daemon: &Arc<Daemon>) -> Result<(), StoreError> {
     tokio::spawn(heartbeats::run(Arc::clone(daemon)));
     tokio::spawn(retention::run(Arc::clone(daemon)));
     let _ = tokio::time::timeout(RECOVERY_PATIENCE, is_recovered).await;
+    for (name, outbox) in &daemon.config().outboxes {
+        tokio::spawn(relay::run(Arc::clone(daemon), name.clone(), outbox.clone()));
+    }
     tokio::spawn(dispatcher::run(Arc::clone(daemon)));
     Ok(())
 }

@@ -247,6 +247,14 @@ CREATE TABLE stored_values (
 ) STRICT;
 CREATE INDEX stored_values_by_store ON stored_values (store, id);
 
+-- Rows of outboxes whose jobs are durable and whose marks are not confirmed yet.
+CREATE TABLE relayed_rows (
+    source TEXT    NOT NULL,
+    row_id TEXT    NOT NULL,
+    job_id INTEGER NOT NULL,
+    PRIMARY KEY (source, row_id)
+) STRICT, WITHOUT ROWID;
+
 -- Everything that an operator did, written in the transaction that did it.
 CREATE TABLE audit (
     id      INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -1,5 +1,10 @@
 //! Q13 and Q14: what a restart finds, who owns a database, and the queue's clock.
 
+use std::{
+    io::{BufRead as _, BufReader},
+    process::Stdio,
+};
+
 use rusqlite::Connection;
 use serde_json::json;
 
@@ -35,9 +40,15 @@ fn q13_a_second_daemon_on_the_same_database_is_refused_and_changes_nothing() {
     let daemon = Daemon::with_misbehave(&ConfigText::default().reaching(server.url()));
     let job = daemon.enqueue("job", &get(&server), &[]);
     server.wait_for(1);
-    let second = daemon.ask(&["serve"]);
-    assert_eq!(second.status, 1, "{}", second.stderr);
-    let said = second.stderr;
+    let mut second = daemon.command(&["serve"]).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut said = String::new();
+    for line in BufReader::new(second.stderr.take().unwrap()).lines() {
+        said += &line.unwrap();
+        if said.contains("ready socket") {
+            second.kill().unwrap();
+        }
+    }
+    assert_eq!(second.wait().unwrap().code(), Some(1), "{said}");
     assert!(said.contains("database_locked") && said.contains("is owned by another daemon (process "), "{said}");
     server.let_go();
     assert_eq!(daemon.wait(job), "done");

@@ -9,6 +9,7 @@ mod errors;
 mod handlers;
 mod kinds;
 mod outbound;
+mod outbox;
 mod queue;
 mod reader;
 mod redaction;
@@ -33,6 +34,7 @@ pub use self::{
     daemon::{DaemonConfig, LogFormat},
     errors::{ConfigError, ConfigErrors},
     handlers::HandlerConfig,
+    outbox::OutboxConfig,
     queue::{Durability, QueueConfig},
     sandbox::SandboxSettings,
 };
@@ -58,6 +60,8 @@ pub struct Config {
     pub vocabulary: Vocabulary,
     /// What each handler may reach.
     pub handlers: BTreeMap<HandlerName, HandlerConfig>,
+    /// Tables of applications that are relayed into the queue.
+    pub outboxes: BTreeMap<String, OutboxConfig>,
     /// The rules of each kind.
     pub kinds: BTreeMap<Kind, KindPolicy>,
     /// What is masked in each kind.
@@ -106,6 +110,7 @@ impl Config {
             redaction_of_others: redaction.everything(),
             redaction: kinds.iter().map(|(kind, read)| (kind.clone(), read.rules.clone())).collect(),
             kinds: kinds.into_iter().map(|(kind, read)| (kind, read.policy)).collect(),
+            outboxes: outbox::read(&root.section("outbox"), base),
             queue,
             sandbox,
             handlers,

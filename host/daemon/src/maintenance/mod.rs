@@ -4,4 +4,5 @@
 pub(crate) mod heartbeats;
 pub(crate) mod reaper;
 pub(crate) mod recovery;
+pub(crate) mod relay;
 pub(crate) mod retention;

@@ -72,18 +72,18 @@ impl Load {
 
     async fn end(&self, claimed: &Claimed, fate: u32) {
         let now_ms = self.look_at_the_clock();
-        match fate % 5 {
-            0 | 1 => {
+        match fate % 10 {
+            0 => {
                 self.gives_up(claimed);
                 if self.queue.settle(settlement(claimed, complete(), now_ms)).await != Settled::LeaseLost {
                     self.done.fetch_add(1, Ordering::SeqCst);
                 }
             }
-            2 => {
+            1..=3 => {
                 self.gives_up(claimed);
                 self.queue.settle(settlement(claimed, retry(now_ms + 5), now_ms)).await;
             }
-            3 => {
+            4..=6 => {
                 let beat = Beat { token: claimed.token, lease_expires_at_ms: now_ms + VISIBILITY_MS };
                 if self.queue.store.heartbeat(vec![beat], now_ms).await.unwrap().is_empty() {
                     self.extended(claimed, beat.lease_expires_at_ms);
@@ -137,7 +137,7 @@ async fn work(load: Arc<Load>, worker: u32) {
             let fate =
                 round.wrapping_mul(7).wrapping_add(worker.wrapping_mul(13)).wrapping_add(claimed.token.attempt.0);
             load.end(&claimed, fate).await;
-            if fate % 5 == 4 {
+            if fate % 10 > 6 {
                 late.push(claimed);
             }
         }
