@@ -8,7 +8,7 @@ use std::{
 };
 
 use axum::{
-    body::{Bytes, to_bytes},
+    body::to_bytes,
     extract::{Request, State},
     response::Response,
 };
@@ -123,7 +123,8 @@ impl Server {
 
 async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let body: Bytes = to_bytes(body, usize::MAX).await.unwrap_or_default();
+    // A request whose sender died before its end has not arrived.
+    let Ok(body) = to_bytes(body, usize::MAX).await else { return respond(Reply::status(400)) };
     let received = Received {
         method: parts.method.to_string(),
         path: parts.uri.to_string(),

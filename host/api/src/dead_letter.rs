@@ -1,6 +1,6 @@
 //! Dead letters and their replays on the wire. What is shown was redacted before it came here.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use leasehold_domain::Cause;
 use serde::{Deserialize, Serialize};
@@ -158,6 +158,21 @@ pub struct ReplayRequest {
     /// A corrected payload as any bytes, in standard base64 with padding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_base64: Option<String>,
+    /// What is known of steps in doubt, by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub steps: BTreeMap<String, StepResolution>,
+}
+
+/// What an operator knows of a step in doubt.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StepResolution {
+    /// Whether the step was applied.
+    pub applied: bool,
+    /// The result that later runs of an applied step get, as JSON, kept byte for byte; `null` when absent.
+    #[serde(default, deserialize_with = "crate::job::present", skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = crate::schema::any_json)]
+    pub result: Option<Box<RawValue>>,
 }
 
 /// A replay that was accepted.

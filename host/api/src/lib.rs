@@ -21,7 +21,7 @@ pub use audit::{AuditEntry, AuditFilter};
 pub use client::{Client, ClientError};
 pub use dead_letter::{
     DeadLetterFilter, DeadLetterState, DeadLetterSummary, DeadLetterView, DiscardRequest, ReplayAnswer, ReplayRequest,
-    ReplayView,
+    ReplayView, StepResolution,
 };
 pub use handler::{ActivateQuery, HandlerView, PushAnswer};
 pub use job::{

@@ -14,8 +14,8 @@ use utoipa::{
 use crate::{
     ActivateQuery, AuditEntry, AuditFilter, BatchAnswer, DeadLetterFilter, DeadLetterSummary, DeadLetterView,
     DiscardRequest, EnqueueAnswer, EnqueueRequest, HandlerView, JobFilter, JobStateAnswer, JobSummary, JobView,
-    KindView, Operation, Page, Problem, PushAnswer, ReloadAnswer, ReplayAnswer, ReplayRequest, Role, Route, WaitQuery,
-    problem,
+    KindView, Operation, Page, Problem, PushAnswer, ReloadAnswer, ReplayAnswer, ReplayRequest, Role, Route,
+    StepResolution, WaitQuery, problem,
     route::{Body, variable},
 };
 
@@ -40,6 +40,7 @@ use crate::{
     ReloadAnswer,
     ReplayAnswer,
     ReplayRequest,
+    StepResolution,
     Role,
 )))]
 struct WireTypes;

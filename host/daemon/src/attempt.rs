@@ -101,7 +101,7 @@ async fn run_guest(
         Ok(job) => job,
         Err(problem) => return Ended::without_run(Outcome::Broke { problem }),
     };
-    let left_ms = claimed.lease_expires_at_ms - policy.visibility_timeout_ms + policy.deadline_ms - daemon.now_ms();
+    let left_ms = claimed.leased_at_ms + policy.deadline_ms - daemon.now_ms();
     let deadline = std::time::Instant::now() + Duration::from_millis(u64::try_from(left_ms).unwrap_or(0));
     let limits = in_force.config.handlers.get(&policy.handler).map(|handler| &handler.limits);
     let host = Arc::new(StoreHost {

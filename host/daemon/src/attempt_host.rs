@@ -1,13 +1,21 @@
 //! One attempt's host: what a guest does under the sandbox becomes durable in the queue through here. It never decides
 //! anything about the job.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use leasehold_domain::{Effect, FencingToken, InDoubtPolicy, Kind, NewJob, StepName};
 use leasehold_sandbox::{AttemptHost, BeginError, Begun, CompleteError, EnqueueRefusal, StoreUnavailable};
 use leasehold_store::{BeginStep, StepBegun, StepEnded, StoreError};
 
-use crate::{config::Config, daemon::Daemon, intake, metrics};
+use crate::{
+    config::Config,
+    daemon::Daemon,
+    intake, metrics,
+    settlement::{WRITE_BACKOFF, draw_jitter},
+};
+
+/// How many times a step's result is tried to be written again: for about a minute.
+const COMPLETE_RETRIES: u32 = 12;
 
 /// The host of one attempt.
 pub(crate) struct StoreHost {
@@ -58,8 +66,22 @@ impl AttemptHost for StoreHost {
         if result.len() > self.output_max_bytes {
             return Err(CompleteError::TooLarge);
         }
-        let now_ms = self.daemon.now_ms();
-        let ended = self.daemon.store.complete_step(self.token, name.clone(), result, effects, now_ms).await;
+        let mut failures = 0;
+        let ended = loop {
+            let now_ms = self.daemon.now_ms();
+            let (step, result, effects) = (name.clone(), result.clone(), effects.clone());
+            let ended = self.daemon.store.complete_step(self.token, step, result, effects, now_ms).await;
+            match ended {
+                // The effect stands and its result is in hand: giving up at once would leave it in doubt.
+                Err(error) if failures < COMPLETE_RETRIES && !matches!(error, StoreError::Closed) => {
+                    failures += 1;
+                    tracing::warn!(token = %self.token, step = %name, code = error.code(), failures, "a step's result could not be written; it is tried again");
+                    let delay_ms = WRITE_BACKOFF.delay_ms(failures, draw_jitter());
+                    tokio::time::sleep(Duration::from_millis(u64::try_from(delay_ms).unwrap_or(0))).await;
+                }
+                ended => break ended,
+            }
+        };
         self.ended(name, ended)
     }
 

@@ -19,6 +19,8 @@ pub mod intake;
 mod maintenance;
 mod metrics;
 mod operations;
+mod panics;
+mod redact;
 mod running;
 mod serve;
 mod settlement;

@@ -2,9 +2,10 @@
 //! whatever waits for it is rung. It never checks who the caller is; the API does.
 
 use leasehold_domain::{
-    DeadLetterId, Digest, HandlerName, HandlerState, HandlerVersion, JobId, Kind, StopReason, policy::InDoubtPolicy,
+    DeadLetterId, Digest, HandlerName, HandlerState, HandlerVersion, JobId, Kind, StepName, StopReason,
+    policy::InDoubtPolicy,
 };
-use leasehold_store::{Cancelled, EnqueueAnswer, EnqueueJob, ReplayAnswer, ReplayRequest, StoreError};
+use leasehold_store::{Cancelled, EnqueueAnswer, EnqueueJob, ReplayAnswer, ReplayRequest, Resolution, StoreError};
 
 use crate::{
     daemon::{Daemon, InForce},
@@ -23,6 +24,8 @@ pub struct ReplayWish {
     pub override_reason: Option<String>,
     /// A payload in place of the original.
     pub payload: Option<Vec<u8>>,
+    /// What is known of steps in doubt.
+    pub resolutions: Vec<(StepName, Resolution)>,
 }
 
 /// Why a replay could not be asked for.
@@ -54,6 +57,7 @@ impl Daemon {
     /// Puts checked jobs in. Answers stand in the order of the jobs and are durable.
     pub async fn enqueue(&self, jobs: Vec<EnqueueJob>, actor: &str) -> Result<Vec<EnqueueAnswer>, StoreError> {
         let queue = self.config().queue.clone();
+        self.check_disk()?;
         let kinds: Vec<_> = jobs.iter().map(|job| job.kind.clone()).collect();
         let now_ms = self.now_ms();
         let answers = self.store.enqueue(jobs, actor, now_ms, queue.priority_step_ms, queue.queue_depth_max).await?;
@@ -66,6 +70,16 @@ impl Daemon {
         }
         self.claimable.notify_one();
         Ok(answers)
+    }
+
+    /// Whether an enqueue leaves enough disk to what depends on a lease.
+    pub(crate) fn check_disk(&self) -> Result<(), StoreError> {
+        let config = self.config();
+        let reserve_bytes = config.queue.disk_reserve_bytes;
+        // A file system that does not answer refuses nothing: what it can't hold fails by itself.
+        let Ok(found) = rustix::fs::statvfs(&config.daemon.data_dir) else { return Ok(()) };
+        let free_bytes = found.f_bavail.saturating_mul(found.f_frsize);
+        if free_bytes < reserve_bytes { Err(StoreError::DiskLow { free_bytes, reserve_bytes }) } else { Ok(()) }
     }
 
     /// Cancels a job; a running one is stopped and ends as cancelled.
@@ -118,6 +132,7 @@ impl Daemon {
                 reason: wish.reason,
                 override_reason: wish.override_reason,
                 payload: wish.payload,
+                resolutions: wish.resolutions,
                 begin_again: policy.in_doubt == InDoubtPolicy::BeginAgain,
                 now_ms: self.now_ms(),
                 priority_step_ms: in_force.config.queue.priority_step_ms,

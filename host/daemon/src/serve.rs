@@ -20,7 +20,7 @@ use crate::{
     config::{self, Config},
     daemon::Daemon,
     dispatcher, http,
-    maintenance::{heartbeats, reaper, recovery, relay, retention},
+    maintenance::{handlers_folder, heartbeats, reaper, recovery, relay, retention},
     metrics,
 };
 
@@ -90,7 +90,8 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = hang_up.recv() => reload(&daemon).await,
+            // On a task of its own: a reload may compile, and a signal to stop must not wait for that.
+            _ = hang_up.recv() => drop(tokio::spawn(reload(Arc::clone(&daemon)))),
         }
     }
     tracing::info!("stopping: no further leases are taken");
@@ -143,16 +144,14 @@ async fn start(config: Config) -> Result<(Arc<Daemon>, UnixListener), ServeError
 /// be written yet, on a full disk say, it goes on while the daemon serves.
 async fn start_work(daemon: &Arc<Daemon>) -> Result<(), StoreError> {
     let orphaned = recovery::orphaned(daemon).await?;
-    let (recovered, is_recovered) = oneshot::channel();
-    let reaping = Arc::clone(daemon);
-    tokio::spawn(async move {
-        recovery::run(&reaping, &orphaned).await;
-        let _ = recovered.send(());
-        reaper::run(reaping).await;
-    });
+    let recovery = tokio::spawn(recovery::run(Arc::clone(daemon), orphaned));
     tokio::spawn(heartbeats::run(Arc::clone(daemon)));
     tokio::spawn(retention::run(Arc::clone(daemon)));
-    let _ = tokio::time::timeout(RECOVERY_PATIENCE, is_recovered).await;
+    let _ = tokio::time::timeout(RECOVERY_PATIENCE, recovery).await;
+    tokio::spawn(reaper::run(Arc::clone(daemon)));
+    if let Some(folder) = daemon.config().daemon.handlers_folder.clone() {
+        tokio::spawn(handlers_folder::run(Arc::clone(daemon), folder));
+    }
     for (name, outbox) in &daemon.config().outboxes {
         tokio::spawn(relay::run(Arc::clone(daemon), name.clone(), outbox.clone()));
     }
@@ -184,13 +183,13 @@ fn sandbox_config(config: &Config) -> SandboxConfig {
 
 fn warn_of_absent_secrets(config: &Config) {
     for (handler, granted) in &config.handlers {
-        for secret in &granted.absent_secrets {
+        for secret in &granted.grants.absent {
             tracing::warn!(%handler, %secret, "an optional secret is not set; jobs that need it will fail");
         }
     }
 }
 
-async fn reload(daemon: &Daemon) {
+async fn reload(daemon: Arc<Daemon>) {
     match daemon.reload("signal:SIGHUP").await {
         Ok(()) => tracing::info!("the configuration was reloaded"),
         Err(error) => {

@@ -1,12 +1,12 @@
 //! From an ended attempt to a durable end: decide, redact, write. A verdict that can't be written is held here and tried
 //! again until it is durable or the lease is lost; the handler does not run again for it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use leasehold_domain::{
     Cause, ErrorClass, JobState, KindPolicy, Outcome, StopReason, Verdict,
     backoff::{Backoff, Jitter},
-    redaction::{Masker, Subject},
+    redaction::REDACTED,
     verdict::{Decision, JobFacts, decide},
 };
 use leasehold_sandbox::LogLine;
@@ -16,13 +16,11 @@ use crate::{
     attempt::Ended,
     daemon::{Daemon, InForce},
     metrics,
+    redact::{Redacted, Texts, redact},
 };
 
 /// The delay between tries to write a verdict.
-const WRITE_BACKOFF: Backoff = Backoff { min_ms: 50, max_ms: 10_000 };
-/// What stands for a payload that can't be opened.
-const UNOPENED_VIEW: &str = "\"[redacted: it can't be opened]\"";
-
+pub(crate) const WRITE_BACKOFF: Backoff = Backoff { min_ms: 50, max_ms: 10_000 };
 /// How an outcome is recorded.
 pub(crate) const fn ended_as(outcome: &Outcome) -> &'static str {
     match outcome {
@@ -43,7 +41,7 @@ pub(crate) const fn ended_as(outcome: &Outcome) -> &'static str {
 /// Decides about an ended attempt and settles it.
 pub(crate) async fn settle(
     daemon: &Daemon,
-    in_force: &InForce,
+    in_force: &Arc<InForce>,
     policy: &KindPolicy,
     facts: &JobFacts,
     contents: Option<&Contents>,
@@ -61,8 +59,7 @@ pub(crate) async fn settle(
         draw_jitter(),
     );
     let released_for = released_for(&ended.outcome);
-    let settlement = prepare(daemon, in_force, policy, facts, contents, &decision, ended, only_if_expired);
-    let state = end_state(&decision.verdict);
+    let settlement = prepare(daemon, in_force, policy, facts, contents, &decision, ended, only_if_expired).await;
     match write(daemon, settlement).await {
         Settled::LeaseLost => {
             // The reaper finds leases that were extended or settled meanwhile; that is no stale result.
@@ -71,13 +68,13 @@ pub(crate) async fn settle(
                 tracing::warn!(job = %facts.job, attempt = %facts.attempt, "a late result changed nothing: its lease was lost");
             }
         }
-        Settled::Applied { dead_letter } => {
+        Settled::Applied { ended: state, dead_letter } => {
             // Counted where it is recorded, whether the host stopped the guest or the reaper found the lease.
             if ran_out {
                 metrics::lease_expired(policy.kind.as_str());
             }
             count(policy, facts, &decision, state);
-            if matches!(decision.verdict, Verdict::Release { .. }) {
+            if state.is_none() && matches!(decision.verdict, Verdict::Release { .. }) {
                 tracing::info!(job = %facts.job, attempt = %facts.attempt, why = released_for, "an attempt was given back; it does not count");
             }
             if let (Some(dead_letter), Verdict::Die { cause, .. }) = (dead_letter, &decision.verdict) {
@@ -92,9 +89,9 @@ pub(crate) async fn settle(
 
 /// The settlement with all of its text redacted, before anything is written.
 #[allow(clippy::too_many_arguments, reason = "everything that is known of the attempt, used once")]
-fn prepare(
+async fn prepare(
     daemon: &Daemon,
-    in_force: &InForce,
+    in_force: &Arc<InForce>,
     policy: &KindPolicy,
     facts: &JobFacts,
     contents: Option<&Contents>,
@@ -105,50 +102,45 @@ fn prepare(
     let recorded_as = ended_as(&ended.outcome);
     let unclean_stops = facts.unclean_stops_after(&ended.outcome);
     let mut verdict = decision.verdict.clone();
-    let has_text = decision.problem.is_some() || !ended.log.is_empty() || matches!(verdict, Verdict::Suppress { .. });
-    let masker = (has_text || ended.trap.is_some()).then(|| masker(in_force, policy, contents)).flatten();
-    let mask = |text: &str| masker.as_ref().map_or_else(|| "[redacted]".to_owned(), |masker| masker.text(text));
-    if let Verdict::Suppress { reason } = &mut verdict {
-        *reason = mask(reason);
+    let dies = matches!(verdict, Verdict::Die { .. });
+    let Redacted { texts, view } = redact(in_force, policy, contents, texts(decision, &ended), dies).await;
+    if let (Verdict::Suppress { reason }, Some(masked)) = (&mut verdict, texts.reason) {
+        *reason = masked;
     }
-    let dead_letter = matches!(verdict, Verdict::Die { .. }).then(|| DeadLetterText {
-        view: masker.as_ref().map_or_else(|| UNOPENED_VIEW.to_owned(), |masker| masker.payload_view().to_owned()),
-        masked_key: "[redacted]".to_owned(),
-        keep_original: policy.keep_original,
-    });
     Settlement {
         token: leasehold_domain::FencingToken { job: facts.job, attempt: facts.attempt },
         now_ms: daemon.now_ms(),
         attempt: AttemptRecordText {
             ended_as: if matches!(verdict, Verdict::Release { .. }) { "released" } else { recorded_as },
             error_class: decision.class().map(|class| class.as_str().to_owned()),
-            message: decision.problem.as_ref().map(|problem| mask(&problem.message)),
-            log: (!ended.log.is_empty()).then(|| mask(&log_text(&ended.log))),
-            trap: ended.trap.as_deref().map(mask),
+            message: texts.message,
+            log: texts.log,
+            trap: texts.trap,
         },
         verdict,
         effects: ended.effects,
-        dead_letter,
+        dead_letter: dies.then(|| DeadLetterText {
+            view,
+            masked_key: REDACTED.to_owned(),
+            keep_original: policy.keep_original,
+        }),
         only_if_expired,
         priority_step_ms: in_force.config.queue.priority_step_ms,
         unclean_stops,
     }
 }
 
-/// The masker of one job; none when its contents can't be opened, and then all of its text is masked whole.
-fn masker(in_force: &InForce, policy: &KindPolicy, contents: Option<&Contents>) -> Option<Masker> {
-    let contents = contents?;
-    let subject = Subject {
-        payload: &contents.payload,
-        format: policy.payload,
-        key: Some(&contents.key),
-        metadata: &contents.metadata,
-    };
-    let grants = in_force.config.handlers.get(&policy.handler).map(|handler| &handler.grants);
-    let secrets = grants
-        .into_iter()
-        .flat_map(|grants| grants.secrets.iter().filter_map(|name| grants.settings.get(name)).map(String::as_bytes));
-    Some(Masker::new(in_force.config.redaction_rules(&policy.kind), subject, secrets))
+/// What an attempt leaves in words, not masked yet.
+fn texts(decision: &Decision, ended: &Ended) -> Texts {
+    Texts {
+        message: decision.problem.as_ref().map(|problem| problem.message.clone()),
+        reason: match &decision.verdict {
+            Verdict::Suppress { reason } => Some(reason.clone()),
+            _ => None,
+        },
+        log: (!ended.log.is_empty()).then(|| log_text(&ended.log)),
+        trap: ended.trap.clone(),
+    }
 }
 
 fn log_text(lines: &[LogLine]) -> String {
@@ -186,16 +178,6 @@ const fn released_for(outcome: &Outcome) -> &'static str {
         Outcome::StepInProgress { .. } => "step_in_progress",
         Outcome::Stopped(_) => "shutdown",
         _ => "handler_unavailable",
-    }
-}
-
-const fn end_state(verdict: &Verdict) -> Option<JobState> {
-    match verdict {
-        Verdict::Complete { .. } => Some(JobState::Done),
-        Verdict::Suppress { .. } => Some(JobState::Suppressed),
-        Verdict::Die { .. } => Some(JobState::Dead),
-        Verdict::Cancel => Some(JobState::Cancelled),
-        Verdict::Retry { .. } | Verdict::Release { .. } => None,
     }
 }
 

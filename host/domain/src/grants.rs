@@ -11,10 +11,20 @@ pub struct Grants {
     pub settings: BTreeMap<String, String>,
     /// The names in `settings` whose values are secrets.
     pub secrets: BTreeSet<String>,
+    /// Names of settings and secrets that are configured and have no value at the moment.
+    pub absent: BTreeSet<String>,
     /// Key-value stores, by name.
     pub stores: BTreeMap<String, StoreAccess>,
     /// Kinds that the handler may enqueue through the outbox; all kinds when absent.
     pub enqueue: Option<BTreeSet<String>>,
+}
+
+impl Grants {
+    /// Whether the handler was granted settings at all, be it that none of them has a value now.
+    #[must_use]
+    pub fn reads_settings(&self) -> bool {
+        !self.settings.is_empty() || !self.absent.is_empty()
+    }
 }
 
 impl std::fmt::Debug for Grants {

@@ -53,7 +53,7 @@ pub enum ReplayRefusal {
     },
     /// The version is the one that the job died on.
     #[error(
-        "this job has died on {version} ({digest}) before; activate a fixed version, correct the payload, or override with a reason"
+        "this job has died on {version} ({digest}) before; activate a fixed version, correct the payload (--payload), or go ahead with --override-reason"
     )]
     DefectNotFixed {
         /// The version that the replay would have run on.
@@ -62,7 +62,9 @@ pub enum ReplayRefusal {
         digest: String,
     },
     /// A step in doubt has to be resolved by an operator first.
-    #[error("steps in doubt: {steps}; say for each whether it was applied before replaying")]
+    #[error(
+        "steps in doubt: {steps}; find out whether each was applied, and say so with the replay (--step NAME=applied or NAME=not-applied)"
+    )]
     StepUnresolved {
         /// Their names.
         steps: String,
@@ -89,7 +91,9 @@ pub fn choose_target<'a>(facts: &ReplayFacts<'a>) -> Result<&'a Candidate, Repla
         return Err(ReplayRefusal::StepUnresolved { steps: facts.unresolved_steps.join(", ") });
     }
     let excused = facts.payload_corrected || facts.override_reason.is_some_and(|reason| !reason.trim().is_empty());
-    if facts.cause.blames_handler() && facts.died_on.contains(&target.digest) && !excused {
+    // Nothing ran for a refused replay, so the deaths before it still count.
+    let blames = facts.cause.blames_handler() || facts.cause == Cause::ReplayRefused;
+    if blames && facts.died_on.contains(&target.digest) && !excused {
         return Err(ReplayRefusal::DefectNotFixed {
             version: target.version.to_string(),
             digest: target.digest.short(),

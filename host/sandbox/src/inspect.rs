@@ -119,8 +119,8 @@ pub(crate) fn check_grants(inspection: &Inspection, grants: &Grants) -> Result<(
 fn needs(inspection: &Inspection, grants: &Grants) -> Vec<Need> {
     let handler = inspection.name.as_deref().unwrap_or("NAME");
     let grant_of = |import: &str| match access(import) {
-        Access::Outbound if grants.outbound.is_empty() => Some("outbound = [\"https://HOST\"]"),
-        Access::Settings if grants.settings.is_empty() => Some("settings = { KEY = \"value\" }"),
+        Access::Outbound if grants.outbound.is_empty() => Some("outbound = [\"GET,POST https://HOST\"]"),
+        Access::Settings if !grants.reads_settings() => Some("settings = { KEY = \"value\" }"),
         Access::Stores if grants.stores.is_empty() => Some("stores = { STORE = \"read-write\" }"),
         _ => None,
     };

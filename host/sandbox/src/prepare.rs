@@ -228,6 +228,7 @@ mod tests {
             outside_step: false,
         };
         Grants {
+            absent: std::collections::BTreeSet::new(),
             outbound: vec![grant],
             settings: BTreeMap::from([("a".into(), "b".into())]),
             stores: BTreeMap::from([("s".into(), StoreAccess::Read)]),

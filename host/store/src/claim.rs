@@ -11,6 +11,8 @@ use crate::{Store, StoreError, keys::Keys, lanes, rows::Extras, seal::Purpose, w
 
 /// How many due jobs a claim makes ready at the most.
 const PROMOTE_BATCH: i64 = 1_000;
+/// How many heads of a kind with lanes a claim looks at, at least.
+const LANE_HEADS: usize = 256;
 /// How many times a claim looks for more when blocked lanes took the place of candidates.
 const ROUNDS: usize = 8;
 
@@ -106,6 +108,8 @@ pub struct Claimed {
     pub visible_at_ms: TimestampMs,
     /// When the lease runs out unless it is extended.
     pub lease_expires_at_ms: TimestampMs,
+    /// When the lease was taken.
+    pub leased_at_ms: TimestampMs,
     /// The payload's media type.
     pub content_type: String,
     /// The version to run on.
@@ -146,6 +150,7 @@ struct LeasedRow {
     enqueued_at_ms: TimestampMs,
     visible_at_ms: TimestampMs,
     lease_expires_at_ms: TimestampMs,
+    leased_at_ms: TimestampMs,
     content_type: String,
     payload_sealed: Vec<u8>,
     extras_sealed: Vec<u8>,
@@ -192,6 +197,7 @@ fn open_row(keys: &Keys, row: LeasedRow) -> Result<Claimed, StoreError> {
         enqueued_at_ms: row.enqueued_at_ms,
         visible_at_ms: row.visible_at_ms,
         lease_expires_at_ms: row.lease_expires_at_ms,
+        leased_at_ms: row.leased_at_ms,
         content_type: row.content_type,
         run_on: row.run_on,
         replay: row.replay,
@@ -212,27 +218,31 @@ fn claim(connection: &Connection, request: &ClaimRequest) -> Result<Taken, Store
         request.kinds.iter().map(|kind| current_version(connection, &kind.handler)).collect::<Result<_, _>>()?;
     let mut room: Vec<usize> =
         request.kinds.iter().zip(&serving).map(|(kind, version)| version.as_ref().map_or(0, |_| kind.max)).collect();
-    let mut leased = Vec::new();
-    let mut used_up = 0;
+    let mut taken = Taken { rows: Vec::new(), used_up: 0, cut_short: false };
     for _ in 0..ROUNDS {
-        let candidates = first_in_line(connection, request, &room, request.max - leased.len())?;
-        if candidates.is_empty() {
-            return Ok(Taken { rows: leased, used_up, cut_short: false });
-        }
-        for candidate in candidates {
+        let mut moved = 0;
+        for candidate in first_in_line(connection, request, &room)? {
             let kind = &request.kinds[candidate.kind];
             let Some(version) = &serving[candidate.kind] else { continue };
-            match lease(connection, request.now_ms, kind, version, &candidate)? {
+            if room[candidate.kind] == 0 || taken.rows.len() == request.max {
+                continue;
+            }
+            let leased = lease(connection, request.now_ms, kind, version, &candidate)?;
+            moved += usize::from(!matches!(leased, Leased::AnotherSuspectRuns));
+            match leased {
                 Leased::Taken(row) => {
                     room[candidate.kind] -= 1;
-                    leased.push(*row);
+                    taken.rows.push(*row);
                 }
                 Leased::LaneBlocked | Leased::AnotherSuspectRuns => {}
-                Leased::UsedUp => used_up += 1,
+                Leased::UsedUp => taken.used_up += 1,
             }
         }
+        if moved == 0 || taken.rows.len() == request.max {
+            return Ok(taken);
+        }
     }
-    Ok(Taken { rows: leased, used_up, cut_short: true })
+    Ok(Taken { cut_short: true, ..taken })
 }
 
 /// What became of a candidate.
@@ -287,7 +297,6 @@ fn first_in_line(
     connection: &Connection,
     request: &ClaimRequest,
     room: &[usize],
-    max: usize,
 ) -> Result<Vec<Candidate>, StoreError> {
     let suspects_may_run = !a_suspect_runs(connection)?;
     let mut candidates = Vec::new();
@@ -296,10 +305,13 @@ fn first_in_line(
          WHERE state = 1 AND kind = ?1 AND (unclean_stops < ?3 OR ?4) ORDER BY place, id LIMIT ?2",
     )?;
     for (index, kind) in request.kinds.iter().enumerate() {
-        let limit = i64::try_from(room[index].min(max)).unwrap_or(i64::MAX);
-        if limit == 0 {
+        if room[index] == 0 {
             continue;
         }
+        // Of a kind with lanes some heads may be blocked; with more of them at hand, a backlog of one lane is out of the
+        // way in few transactions.
+        let least = if has_lanes(kind) { LANE_HEADS } else { 0 };
+        let limit = i64::try_from(room[index].max(least)).unwrap_or(i64::MAX);
         let heads =
             statement.query_map(params![kind.kind.as_str(), limit, SUSPECT_AFTER, suspects_may_run], |row| {
                 Ok(Candidate {
@@ -317,7 +329,6 @@ fn first_in_line(
         }
     }
     candidates.sort_by_key(|candidate| (candidate.place, candidate.id));
-    candidates.truncate(max);
     Ok(candidates)
 }
 
@@ -325,6 +336,10 @@ fn first_in_line(
 fn a_suspect_runs(connection: &Connection) -> Result<bool, StoreError> {
     // The index of suspects is partial, so its condition stands here as it stands there.
     Ok(connection.prepare_cached("SELECT 1 FROM jobs WHERE unclean_stops >= 2 AND state = 2")?.exists([])?)
+}
+
+fn has_lanes(kind: &KindClaim) -> bool {
+    kind.lane_concurrency.is_some() || kind.cooldown
 }
 
 /// Leases one candidate, or moves it out of the way.
@@ -335,8 +350,7 @@ fn lease(
     current: &RunOn,
     candidate: &Candidate,
 ) -> Result<Leased, StoreError> {
-    let has_lanes = kind.lane_concurrency.is_some() || kind.cooldown;
-    if has_lanes
+    if has_lanes(kind)
         && lanes::is_blocked(connection, kind.kind.as_str(), candidate.lane.as_deref(), kind.lane_concurrency, now_ms)?
     {
         lanes::hold(connection, candidate.id)?;
@@ -398,6 +412,7 @@ fn take_lease(
                 enqueued_at_ms: row.get(5)?,
                 visible_at_ms: row.get(6)?,
                 lease_expires_at_ms: expires_at_ms,
+                leased_at_ms: now_ms,
                 content_type: row.get(7)?,
                 payload_sealed: row.get(8)?,
                 extras_sealed: row.get(9)?,

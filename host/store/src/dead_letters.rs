@@ -22,8 +22,6 @@ pub struct DeadLetterFilter {
     pub error_class: Option<String>,
     /// `open`, `replayed` or `discarded`.
     pub state: Option<String>,
-    /// Of this job.
-    pub job: Option<JobId>,
     /// Before this one.
     pub before: Option<i64>,
 }
@@ -133,8 +131,8 @@ fn list(connection: &Connection, filter: &DeadLetterFilter, max: usize) -> Resul
     let mut statement = connection.prepare_cached(&format!(
         "SELECT {COLUMNS} FROM dead_letters
          WHERE id < ?1 AND (?2 IS NULL OR kind = ?2) AND (?3 IS NULL OR cause = ?3)
-           AND (?4 IS NULL OR error_class = ?4) AND (?5 IS NULL OR state = ?5) AND (?6 IS NULL OR job_id = ?6)
-         ORDER BY id DESC LIMIT ?7"
+           AND (?4 IS NULL OR error_class = ?4) AND (?5 IS NULL OR state = ?5)
+         ORDER BY id DESC LIMIT ?6"
     ))?;
     let rows = statement.query_map(
         params![
@@ -143,7 +141,6 @@ fn list(connection: &Connection, filter: &DeadLetterFilter, max: usize) -> Resul
             filter.cause.map(Cause::as_str),
             filter.error_class,
             filter.state,
-            filter.job.map(|job| job.0),
             i64::try_from(max).unwrap_or(i64::MAX)
         ],
         |row| Ok(summary(row)),
@@ -229,6 +226,7 @@ fn discard(
     Ok(Discarded::Now)
 }
 
+/// Closes a dead letter. Its original goes with the replayed job, or with the job that is given up.
 pub(crate) fn close(
     connection: &Connection,
     id: DeadLetterId,
@@ -237,12 +235,16 @@ pub(crate) fn close(
     now_ms: TimestampMs,
 ) -> Result<(), StoreError> {
     connection
-        .prepare_cached("UPDATE dead_letters SET state = ?2, closed_at = ?3, closed_by = ?4 WHERE id = ?1")?
+        .prepare_cached(
+            "UPDATE dead_letters SET state = ?2, closed_at = ?3, closed_by = ?4, payload_sealed = NULL WHERE id = ?1",
+        )?
         .execute(params![id.0, state, now_ms, actor])?;
     Ok(())
 }
 
 pub(crate) fn of_job(connection: &Connection, job: JobId) -> Result<Vec<DeadLetterSummary>, StoreError> {
-    let filter = DeadLetterFilter { job: Some(job), ..DeadLetterFilter::default() };
-    Ok(list(connection, &filter, usize::MAX)?.items)
+    let sql = format!("SELECT {COLUMNS} FROM dead_letters WHERE job_id = ?1 ORDER BY id DESC");
+    let mut statement = connection.prepare_cached(&sql)?;
+    let rows = statement.query_map([job.0], |row| Ok(summary(row)))?;
+    rows.map(|row| row?).collect()
 }

@@ -24,6 +24,16 @@ pub enum StoreError {
     /// A row says something that no version of Leasehold writes.
     #[error("the database holds an unexpected value: {0}")]
     Unexpected(String),
+    /// Too little free disk is left for an enqueue.
+    #[error(
+        "only {free_bytes} bytes of disk are free; below {reserve_bytes} nothing is enqueued (disk_reserve under [queue])"
+    )]
+    DiskLow {
+        /// How much is free.
+        free_bytes: u64,
+        /// How much has to stay free.
+        reserve_bytes: u64,
+    },
     /// The store has been closed.
     #[error("the store is closed")]
     Closed,
@@ -45,6 +55,7 @@ impl StoreError {
             Self::KeyUnavailable(_) => "key_unavailable",
             Self::DoesNotOpen { .. } => "seal_broken",
             Self::Unexpected(_) => "database_unexpected",
+            Self::DiskLow { .. } => "disk_low",
             Self::Closed => "closed",
         }
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use leasehold_domain::{FencingToken, TimestampMs};
 
-use crate::{Store, StoreError, writer::Urgency};
+use crate::{Store, StoreError, rows::token, writer::Urgency};
 
 /// One lease to extend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Store {
         let rows: Vec<_> =
             beats.iter().map(|beat| (beat.token.job.0, beat.token.attempt.0, beat.lease_expires_at_ms)).collect();
         let rows = serde_json::to_string(&rows).map_err(|error| StoreError::Unexpected(error.to_string()))?;
-        let extended: HashSet<i64> = self
+        let extended: HashSet<FencingToken> = self
             .shared
             .writer
             .call(Urgency::Lease, move |connection| {
@@ -34,12 +34,12 @@ impl Store {
                      WHERE jobs.id = json_extract(beat.value, '$[0]')
                        AND jobs.attempt = json_extract(beat.value, '$[1]')
                        AND jobs.state = 2 AND jobs.lease_expires_at > ?2
-                     RETURNING id",
+                     RETURNING id, attempt",
                 )?;
-                let ids = statement.query_map((&rows, now_ms), |row| row.get(0))?;
+                let ids = statement.query_map((&rows, now_ms), |row| Ok(token(row.get(0)?, row.get(1)?)))?;
                 Ok(ids.collect::<Result<_, _>>()?)
             })
             .await?;
-        Ok(beats.into_iter().map(|beat| beat.token).filter(|token| !extended.contains(&token.job.0)).collect())
+        Ok(beats.into_iter().map(|beat| beat.token).filter(|token| !extended.contains(token)).collect())
     }
 }

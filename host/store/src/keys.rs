@@ -135,9 +135,8 @@ fn write(path: &Path, keys: &Keys) -> std::io::Result<()> {
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(&temporary, path)?;
-    if let Some(directory) = path.parent() {
-        fs::File::open(directory)?.sync_all()?;
-    }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::File::open(directory)?.sync_all()?;
     Ok(())
 }
 

@@ -9,6 +9,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::{Store, StoreError, writer::Urgency};
 
+/// How many cooldowns one claim ends; the next claim, which is due at once, ends more.
+const COOLDOWN_BATCH: usize = 16;
 /// How many held jobs the end of a cooldown lets go at once; each of them that ends lets the next one go.
 const RELEASE_BATCH: i64 = 256;
 
@@ -76,7 +78,8 @@ pub(crate) fn cool_down(
 
 /// Ends the cooldowns whose time has come.
 pub(crate) fn end_cooldowns(connection: &Connection, now_ms: TimestampMs) -> Result<(), StoreError> {
-    while let Some((kind, lane)) = first_ended(connection, now_ms)? {
+    for _ in 0..COOLDOWN_BATCH {
+        let Some((kind, lane)) = first_ended(connection, now_ms)? else { break };
         connection
             .prepare_cached("DELETE FROM lane_cooldowns WHERE kind = ?1 AND lane = ?2")?
             .execute([&kind, &lane])?;

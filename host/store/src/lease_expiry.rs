@@ -54,7 +54,7 @@ impl Store {
 
     /// All leases. At a start they belong to a process that is gone, since only one can own the database.
     pub async fn leases(&self) -> Result<Vec<LeasedJob>, StoreError> {
-        self.ask(|connection| {
+        self.ask_for_daemon(|connection| {
             leased(connection, &format!("SELECT {COLUMNS} FROM jobs WHERE state = 2 ORDER BY lease_expires_at"), [])
         })
         .await
@@ -62,7 +62,7 @@ impl Store {
 
     /// When the next lease runs out.
     pub async fn next_expiry_ms(&self) -> Result<Option<TimestampMs>, StoreError> {
-        self.ask(|connection| {
+        self.ask_for_daemon(|connection| {
             Ok(connection
                 .prepare_cached("SELECT min(lease_expires_at) FROM jobs WHERE state = 2")?
                 .query_row([], |row| row.get(0))?)
@@ -72,7 +72,7 @@ impl Store {
 
     /// The first time at which a waiting job becomes visible or a cooldown ends.
     pub async fn next_visible_ms(&self) -> Result<Option<TimestampMs>, StoreError> {
-        self.ask(|connection| {
+        self.ask_for_daemon(|connection| {
             let mut earliest = None::<TimestampMs>;
             for sql in [
                 "SELECT min(visible_at) FROM jobs WHERE state = 0 AND held = 0",

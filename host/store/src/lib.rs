@@ -52,7 +52,7 @@ pub use open::{Durability, OpenError, StoreOptions};
 pub use outbox_source::{OutboxError, OutboxMapping, OutboxRow, OutboxSource};
 pub use read::{AttemptRecord, JobFilter, JobRecord, JobSummary, Page, StepRecord, StepRunRecord};
 pub use relay::{Relayed, RelayedRow};
-pub use replay::{ReplayAnswer, ReplayRecord, ReplayRequest};
+pub use replay::{ReplayAnswer, ReplayRecord, ReplayRequest, Resolution};
 pub use retention::Retention;
 pub use settle::{AttemptRecordText, DeadLetterText, Settled, Settlement};
 pub use steps::{BeginStep, StepBegun, StepEnded};
@@ -70,6 +70,7 @@ pub struct Store {
 struct Shared {
     writer: Writer,
     readers: Readers,
+    own_readers: Readers,
     keys: Arc<KeyStatus>,
     job_ids: JobIds,
     /// The latest time on the queue's clock that any call has brought; persisted by the writer.

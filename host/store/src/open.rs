@@ -24,6 +24,8 @@ const MIGRATIONS: [&str; 1] = [include_str!("../migrations/0001_queue.sql")];
 /// How long SQLite waits for another program's lock before a call fails with `database_busy`.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const READERS: usize = 4;
+/// Connections for what the daemon itself has to know, which no caller's question keeps waiting.
+const OWN_READERS: usize = 2;
 
 /// What a commit means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,12 +144,13 @@ impl Store {
         let store = |error: StoreError| OpenError::Store { path: path.display().to_string(), error };
         let latest_ms = Arc::new(AtomicI64::new(persisted_clock_ms(&connection).map_err(store)?.unwrap_or(0)));
         let writer_connection =
-            WriterConnection { connection: Some(connection), options: options.clone(), path: path.clone() };
+            WriterConnection { connection: Ok(connection), options: options.clone(), path: path.clone() };
         let thread = |error| OpenError::Io { path: path.display().to_string(), error };
         Ok(Self {
             shared: Arc::new(Shared {
                 writer: Writer::start(writer_connection, Arc::clone(&latest_ms)).map_err(thread)?,
                 readers: Readers::new(path.clone(), READERS),
+                own_readers: Readers::new(path.clone(), OWN_READERS),
                 keys: Arc::new(keys),
                 job_ids: JobIds::default(),
                 latest_ms,
@@ -174,6 +177,7 @@ impl Store {
     /// Runs what waits, moves the log into the database and closes it.
     pub fn close(&self) {
         self.shared.readers.close();
+        self.shared.own_readers.close();
         self.shared.writer.close();
     }
 
@@ -292,36 +296,34 @@ fn persisted_clock_ms(connection: &Connection) -> Result<Option<i64>, StoreError
 
 /// The writer's connection, which can be opened anew after an I/O error.
 pub(crate) struct WriterConnection {
-    connection: Option<Connection>,
+    connection: Result<Connection, StoreError>,
     options: StoreOptions,
     path: PathBuf,
 }
 
 impl WriterConnection {
     pub(crate) fn get(&self) -> Result<&Connection, StoreError> {
-        self.connection.as_ref().ok_or(StoreError::Closed)
+        self.connection.as_ref().map_err(Clone::clone)
     }
 
     /// Closes the connection and opens another: after an I/O error at a commit nobody knows what SQLite still holds in
     /// memory, so the state is read anew.
     pub(crate) fn reopen(&mut self) {
-        self.connection = None;
-        match open_connection(&self.path, &self.options) {
-            Ok(connection) => self.connection = Some(connection),
-            Err(error) => {
-                tracing::error!(%error, path = %self.path.display(), "the database could not be opened again");
-            }
+        self.connection = Err(StoreError::Closed);
+        self.connection = open_connection(&self.path, &self.options);
+        if let Err(error) = &self.connection {
+            tracing::error!(%error, path = %self.path.display(), "the database could not be opened again");
         }
     }
 
     pub(crate) fn ensure_open(&mut self) {
-        if self.connection.is_none() {
+        if self.connection.is_err() {
             self.reopen();
         }
     }
 
     pub(crate) fn close(&mut self) {
-        if let Some(connection) = self.connection.take() {
+        if let Ok(connection) = std::mem::replace(&mut self.connection, Err(StoreError::Closed)) {
             // A failed checkpoint leaves the log, which the next start reads.
             let _ = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
             let _ = connection.close();

@@ -185,7 +185,7 @@ impl Store {
     /// What was sealed of a leased job, for the redacted view of its death.
     pub async fn contents(&self, token: FencingToken) -> Result<Option<Contents>, StoreError> {
         let keys = Arc::clone(&self.shared.keys);
-        self.ask(move |connection| {
+        self.ask_for_daemon(move |connection| {
             let sealed: Option<(Vec<u8>, Vec<u8>)> = connection
                 .prepare_cached("SELECT payload_sealed, extras_sealed FROM jobs WHERE id = ?1 AND attempt = ?2")?
                 .query_row((token.job.0, token.attempt.0), |row| Ok((row.get(0)?, row.get(1)?)))

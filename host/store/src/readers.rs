@@ -30,12 +30,29 @@ impl Readers {
 }
 
 impl Store {
-    /// Asks one question on a thread that may block.
+    /// Asks a caller's question on a thread that may block.
     pub(crate) async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let readers = &self.shared.readers;
+        self.shared.readers.ask(question).await
+    }
+
+    /// Asks one of the daemon's own questions, which depends on no caller's.
+    pub(crate) async fn ask_for_daemon<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.shared.own_readers.ask(question).await
+    }
+}
+
+impl Readers {
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let readers = self;
         let permit = Arc::clone(&readers.permits).acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let idle = Arc::clone(&readers.idle);
         let path = readers.path.clone();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use leasehold_domain::{
-    Cause, DeadLetterId, Digest, HandlerName, HandlerVersion, JobId, ReplayId, TimestampMs,
+    Cause, DeadLetterId, Digest, HandlerName, HandlerVersion, JobId, ReplayId, StepName, TimestampMs,
     place::place_in_line,
     replay::{Candidate, ReplayFacts, ReplayRefusal, choose_target},
 };
@@ -32,12 +32,32 @@ pub struct ReplayRequest {
     pub override_reason: Option<String>,
     /// A payload in place of the original.
     pub payload: Option<Vec<u8>>,
+    /// What is known of steps in doubt, by their names.
+    pub resolutions: Vec<(StepName, Resolution)>,
     /// Whether steps in doubt are begun again by the kind's policy.
     pub begin_again: bool,
     /// The queue's time.
     pub now_ms: TimestampMs,
     /// How far a step of priority moves a job in line.
     pub priority_step_ms: i64,
+}
+
+/// What an operator says of a step in doubt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Resolution {
+    /// It was applied; later runs get this result.
+    Applied(Vec<u8>),
+    /// It was not applied; the next run begins it afresh.
+    NotApplied,
+}
+
+impl Resolution {
+    const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Applied(_) => "applied",
+            Self::NotApplied => "not_applied",
+        }
+    }
 }
 
 /// What became of a replay.
@@ -63,6 +83,11 @@ pub enum ReplayAnswer {
     },
     /// The original was not kept; a payload has to be given.
     NoOriginal,
+    /// A step that was to be resolved is not in doubt.
+    NotInDoubt {
+        /// The step.
+        step: String,
+    },
     /// There is no such dead letter.
     NotFound,
 }
@@ -132,13 +157,16 @@ fn replay(connection: &Connection, keys: &Keys, request: &ReplayRequest) -> Resu
         asked: request.version.as_ref(),
         payload_corrected: request.payload.is_some(),
         override_reason: request.override_reason.as_deref(),
-        unresolved_steps: &unresolved_steps(connection, letter.job, request.begin_again)?,
+        unresolved_steps: &unresolved_steps(connection, letter.job, request)?,
     };
     let target = match choose_target(&facts) {
         Ok(target) => target,
         Err(refusal) => return Ok(ReplayAnswer::Refused(refusal)),
     };
     let Some((payload_sealed, payload)) = payload(keys, &letter, request)? else { return Ok(ReplayAnswer::NoOriginal) };
+    if let Some(step) = resolve(connection, keys, letter.job, request)? {
+        return Ok(ReplayAnswer::NotInDoubt { step });
+    }
     let id = record(connection, letter.job, request, target)?;
     put_back(connection, letter.job, request, id, target, &payload_sealed)?;
     if let Some(payload) = payload {
@@ -166,20 +194,59 @@ fn find(connection: &Connection, id: DeadLetterId) -> Result<Option<OpenLetter>,
 }
 
 fn died_on(connection: &Connection, job: i64) -> Result<Vec<Digest>, StoreError> {
-    let mut statement = connection
-        .prepare_cached("SELECT DISTINCT digest FROM dead_letters WHERE job_id = ?1 AND digest IS NOT NULL")?;
+    let mut statement = connection.prepare_cached(
+        "SELECT DISTINCT digest FROM dead_letters WHERE job_id = ?1 AND digest IS NOT NULL
+             AND cause <> 'replay_refused'",
+    )?;
     let digests = statement.query_map([job], |row| Ok(Digest::from_bytes(row.get(0)?)))?;
     Ok(digests.collect::<Result<_, _>>()?)
 }
 
-fn unresolved_steps(connection: &Connection, job: i64, begin_again: bool) -> Result<Vec<String>, StoreError> {
-    if begin_again {
+fn unresolved_steps(connection: &Connection, job: i64, request: &ReplayRequest) -> Result<Vec<String>, StoreError> {
+    if request.begin_again {
         return Ok(Vec::new());
     }
     let mut statement =
         connection.prepare_cached("SELECT name FROM steps WHERE job_id = ?1 AND state = 'begun' ORDER BY name")?;
-    let names = statement.query_map([job], |row| row.get(0))?;
-    Ok(names.collect::<Result<_, _>>()?)
+    let names = statement.query_map([job], |row| row.get::<_, String>(0))?;
+    let is_resolved = |name: &String| request.resolutions.iter().any(|(step, _)| step.as_str() == name);
+    let names: Vec<String> = names.collect::<Result<_, _>>()?;
+    Ok(names.into_iter().filter(|name| !is_resolved(name)).collect())
+}
+
+/// Settles steps in doubt as the operator says, in the replay's own transaction. Answers a step that is not in doubt.
+fn resolve(
+    connection: &Connection,
+    keys: &Keys,
+    job: i64,
+    request: &ReplayRequest,
+) -> Result<Option<String>, StoreError> {
+    let in_doubt = |name: &StepName| {
+        connection
+            .prepare_cached("SELECT 1 FROM steps WHERE job_id = ?1 AND name = ?2 AND state = 'begun'")?
+            .exists(params![job, name.as_str()])
+    };
+    for (name, _) in &request.resolutions {
+        if !in_doubt(name)? {
+            return Ok(Some(name.to_string()));
+        }
+    }
+    for (name, resolution) in &request.resolutions {
+        let (state, result) = match resolution {
+            Resolution::NotApplied => ("taken_back", None),
+            Resolution::Applied(result) => {
+                let sealed = keys.sealer.seal_named(Purpose::StepResult, job, name.as_str(), result)?;
+                ("applied", Some(sealed))
+            }
+        };
+        connection
+            .prepare_cached(
+                "UPDATE steps SET state = ?3, applied_at = CASE ?3 WHEN 'applied' THEN ?4 END, result_sealed = ?5
+                 WHERE job_id = ?1 AND name = ?2",
+            )?
+            .execute(params![job, name.as_str(), state, request.now_ms, result])?;
+    }
+    Ok(None)
 }
 
 /// The sealed payload to replay, and the plain one if it was corrected.
@@ -221,6 +288,8 @@ fn record(connection: &Connection, job: i64, request: &ReplayRequest, target: &C
     let detail = json!({
         "replay": id, "job": job, "reason": request.reason, "override_reason": request.override_reason,
         "version": target.version, "digest": target.digest, "payload_corrected": request.payload.is_some(),
+        "steps": request.resolutions.iter().map(|(name, said)| (name.to_string(), said.as_str().into()))
+            .collect::<serde_json::Map<_, _>>(),
     });
     audit::write(
         connection,

@@ -103,6 +103,8 @@ fn forget(connection: &Connection, job: i64) -> Result<(), StoreError> {
         "DELETE FROM steps WHERE job_id = ?1",
         "DELETE FROM step_runs WHERE job_id = ?1",
         "DELETE FROM step_effects WHERE job_id = ?1",
+        "DELETE FROM replays WHERE job_id = ?1",
+        "DELETE FROM dead_letters WHERE job_id = ?1 AND state <> 'open'",
         "DELETE FROM ended_jobs WHERE id = ?1",
     ] {
         connection.prepare_cached(sql)?.execute(params![job])?;

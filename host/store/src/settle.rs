@@ -62,6 +62,8 @@ pub struct DeadLetterText {
 pub enum Settled {
     /// It is durable.
     Applied {
+        /// The state that the job ended in, if it ended. A cancelled job is not tried again and does not die.
+        ended: Option<JobState>,
         /// The dead letter, if the job died.
         dead_letter: Option<i64>,
     },
@@ -92,7 +94,6 @@ impl Store {
 
 fn settle(connection: &Connection, keys: &Keys, settlement: &Settlement) -> Result<Settled, StoreError> {
     let Some(job) = fenced_row(connection, settlement)? else { return Ok(Settled::LeaseLost) };
-    let id = settlement.token.job.0;
     record_end(connection, settlement)?;
     // Whether it is tried again or dies of it: a rate limit is the lane's.
     if let Verdict::Retry { cooldown_until_ms: Some(until_ms), .. }
@@ -100,36 +101,51 @@ fn settle(connection: &Connection, keys: &Keys, settlement: &Settlement) -> Resu
     {
         lanes::cool_down(connection, &job.kind, job.lane.as_deref(), until_ms)?;
     }
-    let mut dead_letter = None;
-    match &settlement.verdict {
-        Verdict::Complete { output } => {
-            apply_effects(connection, keys, settlement, &job)?;
-            let sealed = output.as_ref().map(|output| keys.sealer.seal(Purpose::JobResult, id, output)).transpose()?;
-            end(connection, id, JobState::Done, settlement.now_ms, None, sealed.as_deref())?;
-        }
-        Verdict::Suppress { reason } => {
-            apply_effects(connection, keys, settlement, &job)?;
-            end(connection, id, JobState::Suppressed, settlement.now_ms, Some(reason), None)?;
-        }
-        Verdict::Cancel => {
-            effects::forget(connection, id)?;
-            end(connection, id, JobState::Cancelled, settlement.now_ms, None, None)?;
-        }
-        Verdict::Die { cause, .. } => dead_letter = Some(bury(connection, settlement, &job, *cause)?),
-        // The guest ended by itself while somebody asked for the job to be cancelled: it is not run again.
-        Verdict::Retry { .. } | Verdict::Release { .. } if job.cancel_requested => {
-            effects::forget(connection, id)?;
-            end(connection, id, JobState::Cancelled, settlement.now_ms, None, None)?;
-        }
-        Verdict::Retry { visible_at_ms, .. } => wait(connection, settlement, &job, *visible_at_ms, false)?,
-        Verdict::Release { visible_at_ms } => wait(connection, settlement, &job, *visible_at_ms, true)?,
-    }
+    let (ended, dead_letter) = carry_out(connection, keys, settlement, &job)?;
     lanes::let_go(connection, &job.kind, job.lane.as_deref(), 1)?;
     if let Some(version_id) = job.version_id {
         handlers::retire_if_drained(connection, version_id)?;
     }
     fail::fail_point!("settle.before_commit");
-    Ok(Settled::Applied { dead_letter })
+    Ok(Settled::Applied { ended, dead_letter })
+}
+
+/// Does what the verdict says. Answers the state that the job ended in, and the dead letter.
+fn carry_out(
+    connection: &Connection,
+    keys: &Keys,
+    settlement: &Settlement,
+    job: &JobRow,
+) -> Result<(Option<JobState>, Option<i64>), StoreError> {
+    let (id, now_ms) = (settlement.token.job.0, settlement.now_ms);
+    // The guest ended by itself while somebody asked for the job to be cancelled: it is neither run again nor buried.
+    let is_success = matches!(settlement.verdict, Verdict::Complete { .. } | Verdict::Suppress { .. });
+    let verdict = if job.cancel_requested && !is_success { &Verdict::Cancel } else { &settlement.verdict };
+    match verdict {
+        Verdict::Complete { output } => {
+            apply_effects(connection, keys, settlement, job)?;
+            let sealed = output.as_ref().map(|output| keys.sealer.seal(Purpose::JobResult, id, output)).transpose()?;
+            end(connection, id, JobState::Done, now_ms, None, sealed.as_deref())?;
+            Ok((Some(JobState::Done), None))
+        }
+        Verdict::Suppress { reason } => {
+            apply_effects(connection, keys, settlement, job)?;
+            end(connection, id, JobState::Suppressed, now_ms, Some(reason), None)?;
+            Ok((Some(JobState::Suppressed), None))
+        }
+        Verdict::Cancel => {
+            effects::forget(connection, id)?;
+            end(connection, id, JobState::Cancelled, now_ms, None, None)?;
+            Ok((Some(JobState::Cancelled), None))
+        }
+        Verdict::Die { cause, .. } => Ok((Some(JobState::Dead), Some(bury(connection, settlement, job, *cause)?))),
+        Verdict::Retry { visible_at_ms, .. } => {
+            wait(connection, settlement, job, *visible_at_ms, false).map(|()| (None, None))
+        }
+        Verdict::Release { visible_at_ms } => {
+            wait(connection, settlement, job, *visible_at_ms, true).map(|()| (None, None))
+        }
+    }
 }
 
 /// The row, if the token still holds its lease. The attempt has to be open as well: a job that was handed to the reaper

@@ -25,6 +25,15 @@ pub struct BeginStep {
     pub now_ms: TimestampMs,
 }
 
+impl BeginStep {
+    /// A fingerprint may be made of personal data in a way that can be guessed; only a keyed digest of it is kept.
+    fn with_digested_fingerprint(self, keys: &Keys) -> Self {
+        let parts = [&self.token.job.0.to_be_bytes()[..], self.name.as_str().as_bytes(), &self.fingerprint];
+        let fingerprint = keys.digest("step fingerprint", &parts).to_vec();
+        Self { fingerprint, ..self }
+    }
+}
+
 /// What a begin found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StepBegun {
@@ -73,6 +82,7 @@ impl Store {
     pub async fn begin_step(&self, begin: BeginStep) -> Result<StepBegun, StoreError> {
         self.note_time(begin.now_ms);
         let keys = Arc::clone(&self.shared.keys);
+        let begin = begin.with_digested_fingerprint(keys.get()?);
         self.shared
             .writer
             .call(Urgency::Lease, move |connection| {

@@ -14,7 +14,7 @@ impl Store {
     pub async fn read_value(&self, job: JobId, store: &str, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let keys = std::sync::Arc::clone(&self.shared.keys);
         let (store, key) = (store.to_owned(), key.to_owned());
-        self.ask(move |connection| {
+        self.ask_for_daemon(move |connection| {
             let keys = keys.get()?;
             match own_write(connection, keys, job.0, &store, &key)? {
                 Some(Written::Set(value)) => Ok(Some(value)),
@@ -33,7 +33,7 @@ impl Store {
     ) -> Result<(Vec<String>, Option<u64>), StoreError> {
         let keys = std::sync::Arc::clone(&self.shared.keys);
         let store = store.to_owned();
-        self.ask(move |connection| list(connection, keys.get()?, &store, cursor)).await
+        self.ask_for_daemon(move |connection| list(connection, keys.get()?, &store, cursor)).await
     }
 }
 

@@ -74,7 +74,7 @@ fn h3_every_import_that_is_not_granted_is_named_with_the_line_that_grants_it() {
     assert_eq!(refused.refusal(), "component_not_granted");
     let words = detail(&refused);
     for (import, line) in [
-        ("wasi:http/outgoing-handler@", "`outbound = [\"https://HOST\"]` under [handlers.misbehave]"),
+        ("wasi:http/outgoing-handler@", "`outbound = [\"GET,POST https://HOST\"]` under [handlers.misbehave]"),
         ("wasi:config/store@", "`settings = { KEY = \"value\" }` under [handlers.misbehave]"),
         ("wasi:keyvalue/store@", "`stores = { STORE = \"read-write\" }` under [handlers.misbehave]"),
     ] {

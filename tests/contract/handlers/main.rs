@@ -10,6 +10,7 @@ mod support;
 
 mod checks;
 mod doubt;
+mod folder;
 mod helpers;
 mod hot_swap;
 mod identity;

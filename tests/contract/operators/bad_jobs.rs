@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     letters::config,
     raw_http,
-    support::{Answer, Daemon},
+    support::{Answer, ConfigText, Daemon},
 };
 
 /// Runs a command for a person, which answers in text.
@@ -180,4 +180,39 @@ fn q17_a_body_beyond_every_limit_is_refused_with_the_limit_and_the_daemon_goes_o
     }
     daemon.enqueue("job", &json!(1), &[]);
     assert_eq!(jobs(&daemon), 1);
+}
+
+#[test]
+fn q17_below_the_reserve_of_free_disk_nothing_is_enqueued_and_running_work_goes_on() {
+    let daemon = Daemon::with_misbehave(&ConfigText::default().queue("disk_reserve = \"1GiB\""));
+    let job = daemon.enqueue("job", &json!({ "do": "sleep", "ms": 10 }), &[]);
+    daemon.write_config(&ConfigText::default().queue("disk_reserve = \"1024GiB\""));
+    daemon.ask(&["reload"]).json();
+    let refused = daemon.ask(&["enqueue", "job", "--payload", r#"{"do":"echo"}"#]);
+    assert_eq!(refused.refusal(), "disk_low");
+    assert!(refused.stderr.contains("disk_reserve"), "{}", refused.stderr);
+    assert_eq!(daemon.wait(job), "done");
+}
+
+#[test]
+fn q17_lines_beyond_the_bound_of_a_batch_are_refused_with_the_bound() {
+    let daemon = Daemon::start(&ConfigText::default().queue("batch_max = 500"));
+    let lines = (0..502).fold(String::new(), |lines, number| {
+        lines + &format!("{{\"kind\":\"job\",\"key\":\"k-{number}\",\"payload\":{{\"do\":\"echo\"}}}}\n")
+    });
+    let client = leasehold_api::Client::new(daemon.data().join("leasehold.sock"));
+    let answers = crate::support::server::block_on(async move { client.enqueue_lines(lines.into(), true).await });
+    let answers = answers.unwrap();
+    let refused: Vec<_> = answers
+        .iter()
+        .filter_map(|answer| match answer {
+            leasehold_api::BatchAnswer::Refused { line, code, detail } => Some((*line, code.as_str(), detail.as_str())),
+            leasehold_api::BatchAnswer::Accepted { .. } => None,
+        })
+        .collect();
+    assert_eq!(
+        refused.iter().map(|(line, code, _)| (*line, *code)).collect::<Vec<_>>(),
+        [(501, "batch_too_large"), (502, "batch_too_large")]
+    );
+    assert!(refused[0].2.contains("500"), "{}", refused[0].2);
 }

@@ -193,3 +193,20 @@ fn d2_a_payload_that_cant_be_parsed_is_masked_whole() {
     assert_eq!((&letter["kind"], &letter["error_class"]), (&json!("job"), &json!("payload.invalid")));
     assert_nothing_is_seen(&daemon, as_json, &["hunter22"]);
 }
+
+#[test]
+fn q11_masking_that_fails_masks_whole_and_the_daemon_goes_on() {
+    let mut daemon = Daemon::prepare(&ConfigText::default());
+    daemon.set_crash_points("redact.mask=1*panic->off");
+    daemon.run();
+    daemon.push_live(&guest("misbehave@1.0.0"));
+    let act = json!({ "do": "fail", "as": "poison", "class": "x", "message": "for jo@example.org" });
+    let first = daemon.enqueue("job", &act, &[]);
+    assert_eq!(daemon.wait(first), "dead");
+    let letter = daemon.dead_letter(first);
+    assert_eq!(letter["message"], "[redacted]");
+    assert!(!letter["redacted_payload"].as_str().unwrap().contains("jo@example.org"), "{letter}");
+    let second = daemon.enqueue("job", &act, &[]);
+    assert_eq!(daemon.wait(second), "dead");
+    assert_eq!(daemon.dead_letter(second)["message"], "for jo@example.org");
+}

@@ -128,7 +128,7 @@ fn f1_a_file_with_bad_lines_names_them_and_takes_the_rest_in() {
         (7, None),
         (8, Some("malformed")),
         (9, Some("malformed_payload")),
-        (10, Some("invalid_job")),
+        (10, Some("malformed")),
         (11, None),
     ];
     assert_eq!(places, expected);

@@ -3,10 +3,10 @@
 use clap::{Args, Subcommand};
 use leasehold_api::{
     DeadLetterFilter, DeadLetterState, DeadLetterSummary, DeadLetterView, DiscardRequest, ReplayAnswer, ReplayRequest,
-    ReplayView,
+    ReplayView, StepResolution,
 };
 use leasehold_domain::Cause;
-use serde_json::json;
+use serde_json::{json, value::RawValue};
 
 use super::{
     Failure, Session, jobs,
@@ -74,6 +74,9 @@ pub struct ReplayArguments {
     /// A corrected payload: JSON, @FILE, or - for the standard input
     #[arg(long, value_name = "JSON|@FILE|-")]
     payload: Option<PayloadSource>,
+    /// What is known of a step in doubt: NAME=applied, NAME=applied:RESULT (JSON), or NAME=not-applied
+    #[arg(long = "step", value_name = "NAME=WHAT", value_parser = step)]
+    steps: Vec<(String, StepResolution)>,
     /// Send the corrected payload as any bytes, not as JSON
     #[arg(long, requires = "payload")]
     bytes: bool,
@@ -127,6 +130,22 @@ fn state(text: &str) -> Result<DeadLetterState, String> {
     DeadLetterState::parse(text).ok_or_else(|| format!("the states of a dead letter are {}", allowed()))
 }
 
+fn step(text: &str) -> Result<(String, StepResolution), String> {
+    let form = || "a step is written NAME=applied, NAME=applied:RESULT or NAME=not-applied".to_owned();
+    let (name, said) = text.split_once('=').ok_or_else(form)?;
+    let (applied, result) = match said.split_once(':') {
+        None if said == "applied" => (true, None),
+        None if said == "not-applied" => (false, None),
+        Some(("applied", result)) => {
+            let result =
+                RawValue::from_string(result.to_owned()).map_err(|error| format!("the result is no JSON: {error}"))?;
+            (true, Some(result))
+        }
+        _ => return Err(form()),
+    };
+    Ok((name.to_owned(), StepResolution { applied, result }))
+}
+
 async fn replay(arguments: ReplayArguments, session: &Session) -> Result<(), Failure> {
     let (json, base64) = match arguments.payload.map(|source| source.read(arguments.bytes)).transpose()? {
         Some(Payload::Json(json)) => (Some(json), None),
@@ -139,6 +158,7 @@ async fn replay(arguments: ReplayArguments, session: &Session) -> Result<(), Fai
         override_reason: arguments.override_reason,
         payload: json,
         payload_base64: base64,
+        steps: arguments.steps.into_iter().collect(),
     };
     let answer = session.client.replay(arguments.id, &request).await?;
     session.output.show(&answer, replayed)

@@ -15,7 +15,7 @@ const LOG: &str = "LEASEHOLD_LOG";
 pub fn run(options: &GlobalOptions) -> Result<(), Failure> {
     let config = Config::load(&options.config)?;
     set_log_up(config.daemon.log_format);
-    abort_on_panic();
+    crate::panics::abort_on_panic();
     arm_crash_points()?;
     let failed = |code: &'static str, message: String| Failure::Failed { code, message };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -34,15 +34,6 @@ fn set_log_up(format: LogFormat) {
         LogFormat::Text => builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
         LogFormat::Json => builder.json().init(),
     }
-}
-
-/// A broken invariant ends the process: what was answered is durable, and the leases bring the jobs back.
-fn abort_on_panic() {
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        report(panic);
-        std::process::abort();
-    }));
 }
 
 fn arm_crash_points() -> Result<(), Failure> {

@@ -18,6 +18,8 @@ pub struct DaemonConfig {
     pub socket: PathBuf,
     /// The file of the key that seals payloads.
     pub key_file: PathBuf,
+    /// A folder whose components are stored, if one is watched.
+    pub handlers_folder: Option<PathBuf>,
     /// How long running attempts may go on after SIGTERM.
     pub shutdown_grace_ms: DurationMs,
     /// How the daemon's log is written.
@@ -40,6 +42,10 @@ impl DaemonConfig {
         let config = Self {
             socket: path("socket").unwrap_or_else(|| data_dir.join("leasehold.sock")),
             key_file: path("key_file").unwrap_or_else(|| data_dir.join("leasehold.key")),
+            handlers_folder: section
+                .text("handlers_folder")
+                .filter(|text| !text.is_empty())
+                .map(|text| base.join(text)),
             shutdown_grace_ms: section.duration_ms("shutdown_grace", 20_000, &(0..=3_600_000)),
             log_format: section.choice(
                 "log_format",

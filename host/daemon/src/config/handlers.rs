@@ -25,8 +25,8 @@ pub struct HandlerConfig {
     pub grants: Grants,
     /// What one attempt may use.
     pub limits: AttemptLimits,
-    /// Secrets that are optional and have no value; an operator should know of them.
-    pub absent_secrets: BTreeSet<String>,
+    /// Whether a version that is put into the handlers folder goes live at once.
+    pub activate_from_folder: bool,
 }
 
 /// Reads all handlers. The kinds' section tells which kinds they can be granted to enqueue.
@@ -40,11 +40,14 @@ pub(super) fn read(
     let handler = |entry: Entry<'_>| {
         let name = HandlerName::new(&*entry.name).map_err(|error| entry.error(error.to_string())).ok();
         let section = entry.section();
-        let grants = read_grants(&section, &kinds, base);
-        let mut absent_secrets: BTreeSet<String> =
-            section.section("secrets").entries().into_iter().map(|entry| entry.name).collect();
-        absent_secrets.retain(|name| !grants.secrets.contains(name));
-        let config = HandlerConfig { grants, limits: read_own_limits(&section, most), absent_secrets };
+        let mut grants = read_grants(&section, &kinds, base);
+        grants.absent = section.section("secrets").entries().into_iter().map(|entry| entry.name).collect();
+        grants.absent.retain(|name| !grants.secrets.contains(name));
+        let config = HandlerConfig {
+            grants,
+            limits: read_own_limits(&section, most),
+            activate_from_folder: section.boolean("activate_from_folder", false),
+        };
         section.refuse_unknown();
         Some((name?, config))
     };
@@ -67,6 +70,7 @@ fn read_grants(section: &Section<'_>, kinds: &BTreeSet<String>, base: &Path) -> 
     let accesses = [("read", StoreAccess::Read), ("read-write", StoreAccess::ReadWrite)];
     let stores = section.section("stores").entries().into_iter();
     Grants {
+        absent: BTreeSet::new(),
         outbound: section.elements("outbound").iter().filter_map(outbound::read).collect(),
         settings,
         secrets,

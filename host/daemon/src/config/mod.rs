@@ -116,6 +116,7 @@ impl Config {
             handlers,
         };
         config.check_key_retention(root);
+        config.check_ended_retention(root);
         root.refuse_unknown();
         config
     }
@@ -128,6 +129,19 @@ impl Config {
     /// Who a user of this machine is to the daemon, if anybody.
     pub fn actor_for_uid(&self, uid: u32) -> Option<Actor> {
         self.actors.iter().find(|rule| rule.uid == uid).map(|rule| rule.actor.clone())
+    }
+
+    /// A job is forgotten whole when its key is, so it can't be kept longer.
+    fn check_ended_retention(&self, root: &Section<'_>) {
+        let (ended_ms, key_ms) = (self.queue.ended_retention_ms, self.queue.key_retention_ms);
+        if ended_ms > key_ms {
+            let message = format!(
+                "{} is above key_retention, {}; a job is forgotten with its key, so raise key_retention or lower this",
+                units::duration_text(ended_ms),
+                units::duration_text(key_ms)
+            );
+            root.section("queue").error("ended_retention", message);
+        }
     }
 
     /// A key that expired before the last retry of its job would let a second job in under the same key.

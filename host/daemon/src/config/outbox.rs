@@ -18,10 +18,10 @@ pub struct OutboxConfig {
 
 /// Reads all outboxes.
 pub(super) fn read(section: &Section<'_>, base: &Path) -> BTreeMap<String, OutboxConfig> {
-    section.entries().into_iter().filter_map(|entry| read_one(&entry, base)).collect()
+    section.entries().into_iter().map(|entry| read_one(&entry, base)).collect()
 }
 
-fn read_one(entry: &Entry<'_>, base: &Path) -> Option<(String, OutboxConfig)> {
+fn read_one(entry: &Entry<'_>, base: &Path) -> (String, OutboxConfig) {
     if entry.name.len() > 64 || !entry.name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)) {
         entry.error("is no name of an outbox; a name is 1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'");
     }
@@ -46,5 +46,5 @@ fn read_one(entry: &Entry<'_>, base: &Path) -> Option<(String, OutboxConfig)> {
         poll_ms: section.duration_ms("poll", 200, &(10..=3_600_000)),
     };
     section.refuse_unknown();
-    Some((entry.name.clone(), config))
+    (entry.name.clone(), config)
 }

@@ -21,7 +21,7 @@ pub struct QueueConfig {
     pub key_length_max_bytes: usize,
     /// The longest lane, in bytes.
     pub lane_length_max_bytes: usize,
-    /// How many jobs one batch may hold.
+    /// How many jobs one batch may hold; at least what the command line sends at a time.
     pub batch_max: usize,
     /// The longest metadata of a job, names and values together, in bytes.
     pub metadata_max_bytes: usize,
@@ -37,6 +37,8 @@ pub struct QueueConfig {
     pub ended_retention_ms: DurationMs,
     /// How many ended jobs are kept.
     pub ended_jobs_max: u64,
+    /// How much free disk enqueues leave to heartbeats and settlements, in bytes.
+    pub disk_reserve_bytes: u64,
     /// After how many pages the write-ahead log is brought into the database.
     pub wal_autocheckpoint_pages: u32,
 }
@@ -54,13 +56,14 @@ impl QueueConfig {
     pub(super) fn read(section: &Section<'_>) -> Self {
         let durabilities = [("full", Durability::Full), ("normal", Durability::Normal)];
         let kept_ms = MINUTE_MS..=3_650 * DAY_MS;
+        let key_retention_ms = section.duration_ms("key_retention", 30 * DAY_MS, &kept_ms);
         let config = Self {
             durability: section.choice("durability", Durability::Full, &durabilities),
             payload_max_bytes: section.size_bytes("payload_max", 256 << 10, &(1..=16 << 20)),
             queue_depth_max: section.number("queue_depth_max", 1_000_000, &(1..=1_000_000_000)),
             key_length_max_bytes: section.number("key_length_max", 256, &(1..=4_096)),
             lane_length_max_bytes: section.number("lane_length_max", 128, &(1..=1_024)),
-            batch_max: section.number("batch_max", 1_000, &(1..=100_000)),
+            batch_max: section.number("batch_max", 1_000, &(500..=100_000)),
             metadata_max_bytes: section.size_bytes("metadata_max", 8 << 10, &(0..=1 << 20)),
             priority_step_ms: section.duration_ms("priority_step", MINUTE_MS, &(1..=DAY_MS)),
             priority_max: section.number("priority_max", 100, &(0..=10_000)),
@@ -68,9 +71,10 @@ impl QueueConfig {
                 release_max: section.number("release_max", 5, &(0..=1_000)),
                 release_delay_ms: section.duration_ms("release_delay", SECOND_MS, &(10..=60 * MINUTE_MS)),
             },
-            key_retention_ms: section.duration_ms("key_retention", 30 * DAY_MS, &kept_ms),
-            ended_retention_ms: section.duration_ms("ended_retention", 30 * DAY_MS, &kept_ms),
+            key_retention_ms,
+            ended_retention_ms: section.duration_ms("ended_retention", key_retention_ms.min(30 * DAY_MS), &kept_ms),
             ended_jobs_max: section.number("ended_jobs_max", 1_000_000, &(0..=1_000_000_000)),
+            disk_reserve_bytes: section.size_bytes("disk_reserve", 128 << 20, &(0..=1 << 40)) as u64,
             wal_autocheckpoint_pages: section.number("wal_autocheckpoint_pages", 8_000, &(100..=1_000_000)),
         };
         section.refuse_unknown();

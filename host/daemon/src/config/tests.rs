@@ -40,7 +40,7 @@ fn o4_the_shipped_configuration_loads_as_it_is() {
     assert_eq!(config.kinds[&kind("webhook.deliver")].in_doubt, InDoubtPolicy::BeginAgain);
     let handler = &config.handlers[&email.handler];
     assert_eq!(handler.grants.stores["suppressions"], StoreAccess::ReadWrite);
-    assert_eq!(handler.absent_secrets.iter().collect::<Vec<_>>(), ["api_key"]);
+    assert_eq!(handler.grants.absent.iter().collect::<Vec<_>>(), ["api_key"]);
     assert!(config.redaction_rules(&kind("email.send")).names().any(|name| name == "subject"));
     assert!(!config.redaction_rules(&kind("webhook.deliver")).names().any(|name| name == "subject"));
     assert!(config.redaction_rules(&kind("of.another.day")).names().any(|name| name == "subject"));
@@ -101,7 +101,7 @@ fn o4_all_errors_of_a_file_are_named_at_once_each_with_its_line() {
         "{}",
         errors[0]
     );
-    assert!(errors[1].contains("0 is out of bounds; allowed is a whole number from 1 to 100000"), "{}", errors[1]);
+    assert!(errors[1].contains("0 is out of bounds; allowed is a whole number from 500 to 100000"), "{}", errors[1]);
     assert!(
         errors[2].contains("expected a duration from \"0ms\" to \"1h\" in ms, s, m, h or d, found an integer"),
         "{}",
@@ -230,7 +230,7 @@ fn o4_a_secret_comes_from_a_file_or_the_environment() {
     let handler = config.handlers.values().next().unwrap();
     assert_eq!(handler.grants.settings["key"], "canary-value");
     assert_eq!(handler.grants.secrets.iter().collect::<Vec<_>>(), ["key", "path"]);
-    assert_eq!(handler.absent_secrets.iter().collect::<Vec<_>>(), ["none"]);
+    assert_eq!(handler.grants.absent.iter().collect::<Vec<_>>(), ["none"]);
     assert!(!format!("{config:?}").contains("canary-value"));
 }
 

@@ -24,6 +24,8 @@ use crate::config::{Actor, Config};
 
 /// How many pieces of answers wait for a caller that sends before it reads. Beyond that it has to read.
 const ANSWERS_WAITING_MAX: usize = 64;
+/// How many lines are stored at once.
+const PIECE_LINES_MAX: usize = 500;
 /// How many bytes of lines are stored at once.
 const PIECE_MAX_BYTES: usize = 4 << 20;
 
@@ -40,7 +42,7 @@ pub(super) async fn enqueue(
     let line_max_bytes = body::document_max_bytes(&config);
     let lines =
         Lines { chunks: body.into_data_stream(), line: BytesMut::new(), number: 0, is_too_long: false, line_max_bytes };
-    tokio::spawn(Batch { api, actor, config, answers, piece: Vec::new(), piece_bytes: 0 }.run(lines));
+    tokio::spawn(Batch { api, actor, config, answers, piece: Vec::new(), piece_bytes: 0, taken: 0 }.run(lines));
     let answered = stream::unfold(waiting, |mut waiting| async { waiting.recv().await.map(|piece| (piece, waiting)) });
     let response: Response = Body::from_stream(answered).into_response();
     ([(header::CONTENT_TYPE, "application/x-ndjson")], response)
@@ -55,6 +57,8 @@ struct Batch {
     /// Lines that were read and are not stored yet.
     piece: Vec<(u64, Result<EnqueueJob, Problem>)>,
     piece_bytes: usize,
+    /// How many lines were taken so far.
+    taken: usize,
 }
 
 /// The caller has gone, or its body broke: what is left is not stored.
@@ -70,7 +74,7 @@ impl Batch {
         while let Some(chunk) = self.next_chunk(lines).await? {
             for line in lines.split(&chunk) {
                 self.add(line);
-                if self.piece.len() >= self.config.queue.batch_max || self.piece_bytes >= PIECE_MAX_BYTES {
+                if self.piece.len() >= PIECE_LINES_MAX || self.piece_bytes >= PIECE_MAX_BYTES {
                     self.store_piece().await?;
                 }
             }
@@ -104,7 +108,12 @@ impl Batch {
 
     fn add(&mut self, line: Line) {
         let Line { number, text } = line;
+        let batch_max = self.config.queue.batch_max;
+        self.taken += 1;
         let job = text.and_then(|text| {
+            if self.taken > batch_max {
+                return Err(over_the_bound(batch_max));
+            }
             self.piece_bytes += text.len();
             let request = body::parse(&text).map_err(|Refusal(problem)| problem)?;
             new_job::check(request, &self.config, self.api.daemon.now_ms())
@@ -147,6 +156,11 @@ impl Batch {
     async fn send(&self, piece: Piece) -> Result<(), Abandoned> {
         self.answers.send(piece).await.map_err(|_| Abandoned)
     }
+}
+
+fn over_the_bound(batch_max: usize) -> Problem {
+    let detail = format!("a batch has at most {batch_max} lines (batch_max under [queue]); send this one in another");
+    Problem::new(http::StatusCode::PAYLOAD_TOO_LARGE, "batch_too_large", detail).with("limit", batch_max)
 }
 
 fn unanswered() -> Problem {

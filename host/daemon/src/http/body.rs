@@ -45,6 +45,10 @@ pub(super) async fn read_json<T: DeserializeOwned>(body: Body, api: &Api) -> Res
 
 /// Reads one JSON document; the error names the place and what was expected there.
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    // A sequence would be read as a record's fields in their order, which is no promise of this API.
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(malformed("this is not a JSON object".to_owned()));
+    }
     serde_json::from_slice(bytes).map_err(|error| malformed(format!("this is not what was expected: {error}")))
 }
 

@@ -9,10 +9,10 @@ use axum::{
 use http::{StatusCode, Uri};
 use leasehold_api::{
     DeadLetterFilter, DeadLetterState, DeadLetterSummary, DeadLetterView, DiscardRequest, Page, Problem, ReplayAnswer,
-    ReplayRequest,
+    ReplayRequest, StepResolution,
 };
-use leasehold_domain::{DeadLetterId, HandlerVersion, handler::HandlerVersionError};
-use leasehold_store::{DeadLetter, Discarded};
+use leasehold_domain::{DeadLetterId, HandlerVersion, StepName, handler::HandlerVersionError};
+use leasehold_store::{DeadLetter, Discarded, Resolution};
 
 use super::{
     Api, body, jobs, new_job,
@@ -31,7 +31,6 @@ pub(super) async fn list(State(api): State<Api>, uri: Uri) -> Result<Json<Page<D
         cause: query.cause,
         error_class: query.class,
         state: Some(query.state.unwrap_or(DeadLetterState::Open).as_str().to_owned()),
-        job: None,
         before: before(query.cursor.as_deref())?,
     };
     let listed = api.daemon.store().dead_letters(filter, page_size(query.limit)?).await?;
@@ -70,7 +69,21 @@ fn wish(asked: ReplayRequest) -> Result<ReplayWish, Problem> {
         version: asked.version.as_deref().map(version).transpose()?,
         reason: reason(asked.reason)?,
         override_reason: asked.override_reason.map(reason).transpose()?,
+        resolutions: asked.steps.into_iter().map(resolution).collect::<Result<_, _>>()?,
     })
+}
+
+/// What the operator says of a step; a result is kept byte for byte.
+fn resolution((name, said): (String, StepResolution)) -> Result<(StepName, Resolution), Problem> {
+    let name = StepName::new(name).map_err(|error| invalid("invalid_step", error.to_string()))?;
+    match (said.applied, said.result) {
+        (true, result) => {
+            let result = result.map_or_else(|| b"null".to_vec(), |result| result.get().as_bytes().to_vec());
+            Ok((name, Resolution::Applied(result)))
+        }
+        (false, None) => Ok((name, Resolution::NotApplied)),
+        (false, Some(_)) => Err(invalid("invalid_step", format!("step {name} was not applied, so it has no result"))),
+    }
 }
 
 fn version(text: &str) -> Result<HandlerVersion, Problem> {
@@ -99,6 +112,10 @@ fn replayed(id: DeadLetterId, answer: leasehold_store::ReplayAnswer) -> Result<R
         }),
         leasehold_store::ReplayAnswer::Refused(refusal) => Err(conflict(refusal.code(), refusal.to_string()).into()),
         leasehold_store::ReplayAnswer::NotOpen { state } => Err(not_open(id, &state)),
+        leasehold_store::ReplayAnswer::NotInDoubt { step } => {
+            let detail = format!("step {step} is not in doubt; only steps in doubt can be resolved");
+            Err(conflict("step_not_in_doubt", detail).into())
+        }
         leasehold_store::ReplayAnswer::NoOriginal => {
             let detail = format!("the original of dead letter {id} was not kept; give the payload with the replay");
             Err(conflict("original_not_kept", detail).into())

@@ -24,7 +24,7 @@ use crate::{
 const CONFIGURATION: &str = r#"
 [queue]
 payload_max = "1KiB"
-batch_max = 100
+batch_max = 20000
 [handlers.echo]
 [kinds.pay]
 handler = "echo"

@@ -2,8 +2,11 @@
 //! that it held back. It goes by identity, not by time: only one daemon can own a database, so every lease is the old
 //! one's.
 
+use std::sync::Arc;
+
 use leasehold_domain::{Outcome, verdict::SUSPECT_AFTER};
 use leasehold_store::{LeasedJob, StoreError};
+use tokio::task::JoinSet;
 
 use super::reaper::end_without_worker;
 use crate::daemon::Daemon;
@@ -13,20 +16,26 @@ pub(crate) async fn orphaned(daemon: &Daemon) -> Result<Vec<LeasedJob>, StoreErr
     daemon.store.leases().await
 }
 
-/// Gives back what the process before left behind.
-pub(crate) async fn run(daemon: &Daemon, orphaned: &[LeasedJob]) {
+/// Gives back what the process before left behind. A lease whose end can't be written yet hinders no other.
+pub(crate) async fn run(daemon: Arc<Daemon>, orphaned: Vec<LeasedJob>) {
     if !orphaned.is_empty() {
         tracing::warn!(leases = orphaned.len(), "the daemon did not stop cleanly; its leases are given back");
-    }
-    let is_suspect = |lease: &LeasedJob| lease.unclean_stops >= SUSPECT_AFTER;
-    let beside_suspect = orphaned.iter().any(is_suspect);
-    for lease in orphaned {
-        if is_suspect(lease) {
-            tracing::error!(token = %lease.token, kind = %lease.kind, "the daemon stopped under a suspect, which is blamed for it");
-        }
-        end_without_worker(daemon, lease, Outcome::DaemonStopped { beside_suspect }, false).await;
     }
     if let Err(error) = daemon.store.let_go_held_lanes().await {
         tracing::error!(code = error.code(), %error, "lanes that were held back could not be let go; each goes on when one of its jobs ends");
     }
+    let is_suspect = |lease: &LeasedJob| lease.unclean_stops >= SUSPECT_AFTER;
+    let beside_suspect = orphaned.iter().any(is_suspect);
+    let mut ends = JoinSet::new();
+    for lease in orphaned {
+        if is_suspect(&lease) {
+            tracing::error!(token = %lease.token, kind = %lease.kind, "the daemon stopped under a suspect, which is blamed for it");
+        }
+        let daemon = Arc::clone(&daemon);
+        ends.spawn(async move {
+            end_without_worker(&daemon, &lease, Outcome::DaemonStopped { beside_suspect }, false).await;
+        });
+    }
+    ends.join_all().await;
+    daemon.claimable.notify_one();
 }

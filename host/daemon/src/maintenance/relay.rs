@@ -110,6 +110,7 @@ impl Relay {
         if relayed.is_empty() {
             return Ok(());
         }
+        self.daemon.check_disk()?;
         let queue = self.daemon.config().queue.clone();
         let ids: Vec<_> = relayed.iter().map(|row| row.id.clone()).collect();
         let kinds: Vec<_> = relayed.iter().map(|row| row.job.kind.clone()).collect();

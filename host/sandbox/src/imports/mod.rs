@@ -30,7 +30,7 @@ pub(crate) fn linker(engine: &Engine, grants: &Grants) -> wasmtime::Result<Linke
     if !grants.outbound.is_empty() {
         http::add(&mut linker)?;
     }
-    if !grants.settings.is_empty() {
+    if grants.reads_settings() {
         config::add(&mut linker)?;
     }
     if !grants.stores.is_empty() {

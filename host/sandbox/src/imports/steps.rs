@@ -33,6 +33,7 @@ enum Opened {
 impl Host for GuestState {
     async fn begin(&mut self, name: String, fingerprint: Vec<u8>) -> wasmtime::Result<Result<WitBegun, WitBeginError>> {
         self.attempt.count_call()?;
+        self.attempt.count_kept(fingerprint.len())?;
         let Ok(name) = StepName::new(name) else { return Ok(Err(WitBeginError::InvalidName)) };
         if !self.attempt.ledger().reserve(&name) {
             return Ok(Err(WitBeginError::Conflict));

@@ -140,7 +140,7 @@ impl fmt::Display for Refusal {
             ),
             None => write!(
                 f,
-                "{method} {destination} was refused: it is not granted; add \"{destination}\" to `outbound` of the \
+                "{method} {destination} was refused: it is not granted; add \"{method} {destination}\" to `outbound` of the \
                  handler"
             ),
         }
@@ -281,7 +281,7 @@ mod tests {
         let other = Destination::of(&"http://other.test/".parse().unwrap()).unwrap();
         assert_eq!(
             decide(&grants, &other, "GET").unwrap_err().to_string(),
-            "GET http://other.test:80 was refused: it is not granted; add \"http://other.test:80\" to `outbound` of the \
+            "GET http://other.test:80 was refused: it is not granted; add \"GET http://other.test:80\" to `outbound` of the \
              handler"
         );
         let same = Destination::of(&"https://api.example.org/".parse().unwrap()).unwrap();

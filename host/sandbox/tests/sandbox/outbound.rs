@@ -32,7 +32,7 @@ async fn h6_what_is_not_granted_does_not_leave_and_the_log_says_what_to_add() {
     let server = Server::start().await;
     let other_port = get_with(outbound(1, &["GET"]), &server.url("/ok")).await;
     assert_eq!(output(&other_port)["error"], "Denied");
-    assert!(log(&other_port).contains(&format!("add \"http://127.0.0.1:{}\" to `outbound`", server.port())));
+    assert!(log(&other_port).contains(&format!("add \"GET http://127.0.0.1:{}\" to `outbound`", server.port())));
     let other_method = get_with(outbound(server.port(), &["POST"]), &server.url("/ok")).await;
     assert_eq!(output(&other_method)["error"], "Denied");
     assert!(log(&other_method).contains("granted with POST alone"));

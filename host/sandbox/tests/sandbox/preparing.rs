@@ -23,7 +23,7 @@ async fn h3_every_import_that_is_not_granted_is_named_with_its_line() {
     assert_eq!(error.code(), "component_not_granted");
     let text = error.to_string();
     for (import, line) in [
-        ("wasi:http/outgoing-handler@0.2.12", "`outbound = [\"https://HOST\"]` under [handlers.misbehave]"),
+        ("wasi:http/outgoing-handler@0.2.12", "`outbound = [\"GET,POST https://HOST\"]` under [handlers.misbehave]"),
         ("wasi:http/types@0.2.12", "`outbound ="),
         ("wasi:config/store@0.2.0-rc.1", "`settings = { KEY = \"value\" }` under [handlers.misbehave]"),
         ("wasi:keyvalue/store@0.2.0-draft", "`stores = { STORE = \"read-write\" }` under [handlers.misbehave]"),

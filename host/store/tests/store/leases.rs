@@ -98,7 +98,7 @@ async fn q6_a_beat_that_came_before_saves_the_lease_from_the_reaper() {
     assert_eq!(queue.settle(expired(VISIBILITY_MS)).await, Settled::LeaseLost);
     assert_eq!(queue.contents(), before);
     assert_eq!(queue.store.next_expiry_ms().await.unwrap(), Some(2_000));
-    assert_eq!(queue.settle(expired(2_000)).await, Settled::Applied { dead_letter: None });
+    assert_eq!(queue.settle(expired(2_000)).await, Settled::Applied { ended: None, dead_letter: None });
 }
 
 #[tokio::test]
@@ -140,7 +140,7 @@ async fn q7_a_job_whose_cap_was_lowered_does_not_revive_its_last_token() {
     let for_the_reaper = queue.store.expired_leases(30, 10).await.unwrap();
     assert_eq!(for_the_reaper.len(), 1);
     let dies = Settlement { only_if_expired: true, ..settlement(&first, die(), 30) };
-    assert!(matches!(queue.settle(dies).await, Settled::Applied { dead_letter: Some(_) }));
+    assert!(matches!(queue.settle(dies).await, Settled::Applied { dead_letter: Some(_), .. }));
 }
 
 #[tokio::test]
@@ -176,7 +176,10 @@ async fn q10_a_death_is_one_transaction() {
     let before = queue.contents();
     assert!(queue.store.settle(unwritable).await.is_err());
     assert_eq!(queue.contents(), before);
-    assert!(matches!(queue.settle(settlement(&claimed, die(), 20)).await, Settled::Applied { dead_letter: Some(_) }));
+    assert!(matches!(
+        queue.settle(settlement(&claimed, die(), 20)).await,
+        Settled::Applied { dead_letter: Some(_), .. }
+    ));
     assert_eq!(queue.number("SELECT count(*) FROM jobs"), 0);
     assert_eq!(queue.number("SELECT count(*) FROM ended_jobs WHERE state = 'dead'"), 1);
     assert_eq!(queue.number("SELECT count(*) FROM dead_letters WHERE state = 'open'"), 1);

@@ -77,6 +77,8 @@ impl Load {
                 self.gives_up(claimed);
                 if self.queue.settle(settlement(claimed, complete(), now_ms)).await != Settled::LeaseLost {
                     self.done.fetch_add(1, Ordering::SeqCst);
+                    let last = self.held.lock().unwrap().last_attempts[&claimed.token.job];
+                    assert_eq!(last, claimed.token.attempt.0, "an old token ended job {}", claimed.token.job);
                 }
             }
             1..=3 => {

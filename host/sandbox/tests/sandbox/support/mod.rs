@@ -78,6 +78,7 @@ pub fn limits() -> AttemptLimits {
 /// Everything that `misbehave` imports, granted: one store to write, one to read, and HTTP to this machine's port.
 pub fn grants(port: u16) -> Grants {
     Grants {
+        absent: BTreeSet::new(),
         outbound: vec![outbound(port, &["GET", "POST"])],
         settings: BTreeMap::from([("greeting".to_owned(), "hello".to_owned())]),
         secrets: BTreeSet::new(),

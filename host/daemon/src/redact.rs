@@ -1,0 +1,87 @@
+//! Masks everything that an attempt leaves for operators, before any of it is written. What can't be masked, or not in
+//! time, is masked whole; nothing waits for it, and nothing of it is shown.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold_domain::{
+    KindPolicy,
+    redaction::{Masker, REDACTED, Subject},
+};
+use leasehold_store::Contents;
+
+use crate::{daemon::InForce, panics};
+
+/// How long masking may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// What stands for a payload that could not be masked.
+const WHOLE_VIEW: &str = "\"[redacted: it could not be opened or masked]\"";
+
+/// The texts of an attempt.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Texts {
+    pub(crate) message: Option<String>,
+    pub(crate) reason: Option<String>,
+    pub(crate) log: Option<String>,
+    pub(crate) trap: Option<String>,
+}
+
+impl Texts {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn map(self, mask: impl Fn(String) -> String) -> Self {
+        Self {
+            message: self.message.map(&mask),
+            reason: self.reason.map(&mask),
+            log: self.log.map(&mask),
+            trap: self.trap.map(&mask),
+        }
+    }
+}
+
+/// What operators may see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Redacted {
+    pub(crate) texts: Texts,
+    /// The payload, for a dead letter.
+    pub(crate) view: String,
+}
+
+/// Masks an attempt's texts, and the payload where a dead letter will show it.
+pub(crate) async fn redact(
+    in_force: &Arc<InForce>,
+    policy: &KindPolicy,
+    contents: Option<&Contents>,
+    texts: Texts,
+    wants_view: bool,
+) -> Redacted {
+    let Some(contents) = contents.filter(|_| wants_view || !texts.is_empty()) else { return whole(texts) };
+    let (in_force, policy, contents, clear) = (Arc::clone(in_force), policy.clone(), contents.clone(), texts.clone());
+    let work = tokio::task::spawn_blocking(move || panics::caught(|| mask(&in_force, &policy, &contents, clear)));
+    if let Ok(Ok(Some(redacted))) = tokio::time::timeout(PATIENCE, work).await {
+        return redacted;
+    }
+    tracing::error!("a job's texts could not be masked, or not in time; they are masked whole");
+    whole(texts)
+}
+
+fn whole(texts: Texts) -> Redacted {
+    Redacted { texts: texts.map(|_| REDACTED.to_owned()), view: WHOLE_VIEW.to_owned() }
+}
+
+fn mask(in_force: &InForce, policy: &KindPolicy, contents: &Contents, texts: Texts) -> Redacted {
+    fail::fail_point!("redact.mask");
+    let subject = Subject {
+        payload: &contents.payload,
+        format: policy.payload,
+        key: Some(&contents.key),
+        metadata: &contents.metadata,
+    };
+    let grants = in_force.config.handlers.get(&policy.handler).map(|handler| &handler.grants);
+    let secrets = grants
+        .into_iter()
+        .flat_map(|grants| grants.secrets.iter().filter_map(|name| grants.settings.get(name)).map(String::as_bytes));
+    let masker = Masker::new(in_force.config.redaction_rules(&policy.kind), subject, secrets);
+    Redacted { texts: texts.map(|text| masker.text(&text)), view: masker.payload_view().to_owned() }
+}
