@@ -1,6 +1,11 @@
 //! Dependencies point one way. This reads what cargo knows and fails on any other arrow.
 
-use std::{collections::BTreeSet, process::Command};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use serde_json::Value;
 
@@ -68,4 +73,46 @@ fn only_the_store_knows_sqlite_and_only_the_sandbox_knows_wasmtime() {
             }
         }
     }
+}
+
+/// The names of all crash points in the sources of the host.
+fn crash_points() -> BTreeSet<String> {
+    let sources = files(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")));
+    let texts = sources.iter().map(|path| fs::read_to_string(path).unwrap());
+    let names = texts.flat_map(|text| {
+        let after = text
+            .split("fail_point!(")
+            .skip(1)
+            .filter_map(|rest| rest.trim_start().strip_prefix('"').map(str::to_owned));
+        after.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())).collect::<Vec<_>>()
+    });
+    names.collect()
+}
+
+/// All Rust files below a directory.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| match path.is_dir() {
+            true => files(&path),
+            false => {
+                Vec::from_iter(Some(path).filter(|path| path.extension().is_some_and(|extension| extension == "rs")))
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn o6_every_crash_point_has_a_test() {
+    let points = crash_points();
+    assert!(points.len() >= 10, "{points:?}");
+    let mut tests = files(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests")));
+    tests.extend(
+        files(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../store")))
+            .into_iter()
+            .filter(|path| path.components().any(|part| part.as_os_str() == "tests") || path.ends_with("tests.rs")),
+    );
+    let tests: String = tests.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    let untested: Vec<_> = points.iter().filter(|point| !tests.contains(point.as_str())).collect();
+    assert!(untested.is_empty(), "crash points without a test: {untested:?}");
 }

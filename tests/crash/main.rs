@@ -7,4 +7,5 @@
 mod support;
 
 mod blame;
+mod points;
 mod webhooks;

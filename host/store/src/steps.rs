@@ -134,7 +134,6 @@ impl Store {
 }
 
 fn begin_step(connection: &Connection, keys: &Keys, begin: &BeginStep) -> Result<StepBegun, StoreError> {
-    fail::fail_point!("step.ignore_lost_lease", |_| begin_under_lease(connection, keys, begin));
     if !lease_is_live(connection, begin.token, begin.now_ms)? {
         return Ok(StepBegun::LeaseLost);
     }
