@@ -151,6 +151,14 @@ impl Daemon {
         rustix::process::kill_process(rustix::process::Pid::from_raw(id).unwrap(), signal).unwrap();
     }
 
+    /// Stops the process for a while, as a debugger or a suspended machine does. The time that passes is the fault that is
+    /// tested; nothing is waited for by it.
+    pub fn freeze(&self, how_long: Duration) {
+        self.signal(rustix::process::Signal::STOP);
+        std::thread::sleep(how_long);
+        self.signal(rustix::process::Signal::CONT);
+    }
+
     /// Stops the process with SIGTERM and waits for its end.
     pub fn terminate(&mut self) -> ExitStatus {
         self.signal(rustix::process::Signal::TERM);

@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead as _, BufReader},
     process::Stdio,
+    time::Duration,
 };
 
 use rusqlite::Connection;
@@ -103,4 +104,22 @@ fn q14_a_delay_goes_on_where_it_was_when_the_wall_clock_was_ahead_before_a_resta
     assert_eq!(daemon.wait(job), "done");
     assert_eq!(daemon.job(job)["attempts"].as_array().unwrap().len(), 1);
     assert_eq!(daemon.job(job)["state"], json!("done"));
+}
+
+#[test]
+fn q14_a_daemon_that_stood_still_keeps_no_lease_that_ran_out_and_starts_nothing_twice() {
+    let server = Server::answering(|_, number| match number {
+        0 => Reply::Held(Box::new(Reply::status(200))),
+        _ => Reply::status(200),
+    });
+    let config =
+        ConfigText::default().reaching(server.url()).kind("visibility_timeout = \"1s\"").kind("heartbeat = \"200ms\"");
+    let daemon = Daemon::with_misbehave(&config);
+    let job = daemon.enqueue("job", &get(&server), &[]);
+    server.wait_for(1);
+    daemon.freeze(Duration::from_secs(3));
+    assert_eq!(daemon.wait(job), "done");
+    assert_eq!(attempts(&daemon, job), ended([("expired", true), ("done", true)]));
+    assert_eq!(server.received().len(), 2);
+    daemon.database().check();
 }

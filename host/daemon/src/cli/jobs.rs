@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use clap::{Args, Subcommand};
 use leasehold_api::{
     AttemptView, JobFilter, JobStateAnswer, JobSummary, JobView, Page, StepRunView, StepView, WaitQuery,
@@ -183,8 +184,14 @@ fn facts(job: &JobView) -> Vec<(&'static str, String)> {
         ("Ended", time(summary.ended_at)),
         ("Reason", summary.reason.clone().unwrap_or_default()),
         ("Payload", format!("{} bytes, {}", summary.payload_bytes, summary.content_type)),
-        ("Result", job.result_base64.clone().unwrap_or_default()),
+        ("Result", job.result_base64.as_deref().map(result).unwrap_or_default()),
     ]
+}
+
+/// A result as text where it is text, else as it came.
+fn result(base64: &str) -> String {
+    let text = BASE64_STANDARD.decode(base64).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    text.map_or_else(|| base64.to_owned(), |text| text::escape(&text))
 }
 
 /// The attempts as a table, and under it their guests' traps and logs.

@@ -31,7 +31,7 @@ impl ConfigErrors {
 
     /// The file could not be read.
     pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> Self {
-        let message = format!("the configuration can't be read: {error}");
+        let message = format!("the configuration can't be read: {error}; name it with --config or LEASEHOLD_CONFIG");
         Self::new(path, vec![ConfigError { line: None, key: String::new(), message }])
     }
 
