@@ -30,6 +30,8 @@ pub struct Inspection {
     pub exports: Vec<String>,
     /// The imports that have to be granted.
     pub needs: Vec<Need>,
+    /// The imports that no handler can be granted: a component that has one never goes live.
+    pub never: Vec<String>,
 }
 
 /// An import that has to be granted.
@@ -97,6 +99,7 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, ComponentError> {
         }
     }
     inspection.needs = needs(&inspection, &Grants::default());
+    inspection.never = inspection.imports.iter().filter(|import| access(import) == Access::Never).cloned().collect();
     Ok(inspection)
 }
 
@@ -108,9 +111,8 @@ pub(crate) fn check_grants(inspection: &Inspection, grants: &Grants) -> Result<(
             message: format!("it exports no function `handle`; it exports {exports}"),
         });
     }
-    let unknown: Vec<_> = inspection.imports.iter().filter(|import| access(import) == Access::Never).cloned().collect();
-    if !unknown.is_empty() {
-        return Err(ComponentError::UnknownImport { imports: unknown, offered: OFFERED });
+    if !inspection.never.is_empty() {
+        return Err(ComponentError::UnknownImport { imports: inspection.never.clone(), offered: OFFERED });
     }
     let needs = needs(inspection, grants);
     if needs.is_empty() { Ok(()) } else { Err(ComponentError::NotGranted { needs }) }

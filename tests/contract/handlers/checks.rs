@@ -98,3 +98,14 @@ fn h3_a_handler_without_a_section_is_named() {
     assert_eq!(refused.refusal(), "handler_not_configured");
     assert!(detail(&refused).contains("[handlers.elsewhere]"), "{}", detail(&refused));
 }
+
+#[test]
+fn h3_inspecting_a_component_says_what_it_needs_and_what_it_can_never_have() {
+    let daemon = Daemon::prepare(&ConfigText::default());
+    let inspect = |name: &str| daemon.ask(&["handlers", "inspect", guest(name).to_str().unwrap()]).json();
+    let sockets = inspect("wants-sockets@1.0.0");
+    assert!(sockets["never"].to_string().contains("wasi:sockets/"), "{sockets}");
+    let misbehave = inspect(FIRST);
+    assert_eq!((&misbehave["name"], &misbehave["never"]), (&json!("misbehave"), &json!([])));
+    assert!(misbehave["needs"].as_array().unwrap().len() >= 3, "{misbehave}");
+}

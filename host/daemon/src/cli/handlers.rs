@@ -136,7 +136,7 @@ pub fn inspect(arguments: &InspectArguments, output: Output) -> Result<(), Failu
         inspection.needs.iter().map(|need| json!({ "import": need.import, "grant": need.grant })).collect();
     let shown = json!({
         "name": inspection.name, "version": inspection.version, "imports": inspection.imports,
-        "exports": inspection.exports, "needs": needs,
+        "exports": inspection.exports, "needs": needs, "never": inspection.never,
     });
     output.show(&shown, |_| inspected(&inspection))
 }
@@ -148,9 +148,10 @@ fn inspected(inspection: &Inspection) -> String {
     [
         fields([("Name", or_none(&inspection.name)), ("Version", or_none(&inspection.version))]),
         text::section(
-            "Has to be granted",
+            "Has to be granted, where it is not",
             &list(inspection.needs.iter().map(|need| text::escape(&need.to_string())).collect()),
         ),
+        text::section("Can't be granted, so that it never goes live", &escaped(&inspection.never)),
         text::section("Imports", &escaped(&inspection.imports)),
         text::section("Exports", &escaped(&inspection.exports)),
     ]
