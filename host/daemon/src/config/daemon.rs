@@ -38,7 +38,7 @@ pub enum LogFormat {
 impl DaemonConfig {
     pub(super) fn read(section: &Section<'_>, base: &Path) -> Self {
         let path = |name: &str| section.text(name).map(|text| base.join(text));
-        let data_dir = path("data_dir").unwrap_or_else(|| base.join("./leasehold-data"));
+        let data_dir = path("data_dir").unwrap_or_else(|| base.join("leasehold-data"));
         let config = Self {
             socket: path("socket").unwrap_or_else(|| data_dir.join("leasehold.sock")),
             key_file: path("key_file").unwrap_or_else(|| data_dir.join("leasehold.key")),
