@@ -92,13 +92,9 @@ fn crash_points() -> BTreeSet<String> {
 /// All Rust files below a directory.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let is_source = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "rs");
     entries
-        .flat_map(|path| match path.is_dir() {
-            true => files(&path),
-            false => {
-                Vec::from_iter(Some(path).filter(|path| path.extension().is_some_and(|extension| extension == "rs")))
-            }
-        })
+        .flat_map(|path| if path.is_dir() { files(&path) } else { Vec::from_iter(Some(path).filter(is_source)) })
         .collect()
 }
 

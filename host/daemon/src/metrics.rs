@@ -39,6 +39,7 @@ const DUPLICATES_APPLIED: &str = "leasehold_duplicates_applied_total";
 const UNKNOWN_CLASSES: &str = "leasehold_unclassified_errors_total";
 const CLASS_MISMATCHES: &str = "leasehold_error_class_mismatches_total";
 const OTHER_FINGERPRINTS: &str = "leasehold_step_other_fingerprints_total";
+const REDACTION_MISSES: &str = "leasehold_redaction_misses_total";
 const WRITE_FAILURES: &str = "leasehold_store_write_failures_total";
 const HEARTBEAT_DELAY: &str = "leasehold_heartbeat_delay_seconds";
 const SETTLE_SECONDS: &str = "leasehold_settle_commit_seconds";
@@ -71,6 +72,10 @@ fn describe() {
         "Failures whose class the vocabulary treats otherwise than the guest asked, by kind."
     );
     describe_counter!(OTHER_FINGERPRINTS, "Applied steps that were begun again with another fingerprint, by kind.");
+    describe_counter!(
+        REDACTION_MISSES,
+        "Payload fields that no policy lists and in which a detector found something, by kind and what it looks like."
+    );
     describe_counter!(WRITE_FAILURES, "Settlements that could not be written and were tried again, by code.");
     describe_histogram!(HEARTBEAT_DELAY, Unit::Seconds, "How long after its time a heartbeat was durable.");
     describe_histogram!(SETTLE_SECONDS, Unit::Seconds, "How long a settlement took to be durable.");
@@ -116,6 +121,10 @@ pub(crate) fn unknown_class(kind: &str) {
 
 pub(crate) fn class_mismatch(kind: &str) {
     counter!(CLASS_MISMATCHES, "kind" => kind.to_owned()).increment(1);
+}
+
+pub(crate) fn redaction_miss(kind: &str, class: &'static str) {
+    counter!(REDACTION_MISSES, "kind" => kind.to_owned(), "class" => class).increment(1);
 }
 
 pub(crate) fn write_failed(code: &'static str) {

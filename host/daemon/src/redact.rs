@@ -5,11 +5,11 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold_domain::{
     KindPolicy,
-    redaction::{Masker, REDACTED, Subject},
+    redaction::{Masker, Miss, REDACTED, Subject},
 };
 use leasehold_store::Contents;
 
-use crate::{daemon::InForce, panics};
+use crate::{daemon::InForce, metrics, panics};
 
 /// How long masking may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -46,6 +46,8 @@ pub(crate) struct Redacted {
     pub(crate) texts: Texts,
     /// The payload, for a dead letter.
     pub(crate) view: String,
+    /// Where detectors found something that the policy does not list.
+    pub(crate) misses: Vec<Miss>,
 }
 
 /// Masks an attempt's texts, and the payload where a dead letter will show it.
@@ -57,17 +59,34 @@ pub(crate) async fn redact(
     wants_view: bool,
 ) -> Redacted {
     let Some(contents) = contents.filter(|_| wants_view || !texts.is_empty()) else { return whole(texts) };
-    let (in_force, policy, contents, clear) = (Arc::clone(in_force), policy.clone(), contents.clone(), texts.clone());
-    let work = tokio::task::spawn_blocking(move || panics::caught(|| mask(&in_force, &policy, &contents, clear)));
+    let (in_force, contents, clear) = (Arc::clone(in_force), contents.clone(), texts.clone());
+    let policy_of_work = policy.clone();
+    let work =
+        tokio::task::spawn_blocking(move || panics::caught(|| mask(&in_force, &policy_of_work, &contents, clear)));
     if let Ok(Ok(Some(redacted))) = tokio::time::timeout(PATIENCE, work).await {
+        report_misses(policy, &redacted.misses);
         return redacted;
     }
     tracing::error!("a job's texts could not be masked, or not in time; they are masked whole");
     whole(texts)
 }
 
+/// Counts what the policy missed and says where it stands, never what it is.
+fn report_misses(policy: &KindPolicy, misses: &[Miss]) {
+    for miss in misses {
+        metrics::redaction_miss(policy.kind.as_str(), miss.class.as_str());
+    }
+    if !misses.is_empty() {
+        let paths: Vec<_> = misses.iter().map(|miss| format!("{} ({})", miss.path, miss.class)).collect();
+        tracing::warn!(
+            kind = %policy.kind, paths = paths.join(", "),
+            "detectors masked fields that the redaction policy does not list"
+        );
+    }
+}
+
 fn whole(texts: Texts) -> Redacted {
-    Redacted { texts: texts.map(|_| REDACTED.to_owned()), view: WHOLE_VIEW.to_owned() }
+    Redacted { texts: texts.map(|_| REDACTED.to_owned()), view: WHOLE_VIEW.to_owned(), misses: Vec::new() }
 }
 
 fn mask(in_force: &InForce, policy: &KindPolicy, contents: &Contents, texts: Texts) -> Redacted {
@@ -83,5 +102,9 @@ fn mask(in_force: &InForce, policy: &KindPolicy, contents: &Contents, texts: Tex
         .into_iter()
         .flat_map(|grants| grants.secrets.iter().filter_map(|name| grants.settings.get(name)).map(String::as_bytes));
     let masker = Masker::new(in_force.config.redaction_rules(&policy.kind), subject, secrets);
-    Redacted { texts: texts.map(|text| masker.text(&text)), view: masker.payload_view().to_owned() }
+    Redacted {
+        texts: texts.map(|text| masker.text(&text)),
+        view: masker.payload_view().to_owned(),
+        misses: masker.misses().to_vec(),
+    }
 }

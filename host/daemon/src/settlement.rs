@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_domain::{
-    Cause, ErrorClass, JobState, KindPolicy, Outcome, StopReason, Verdict,
+    Cause, ErrorClass, JobState, KindPolicy, Outcome, StopReason, TimestampMs, Verdict,
     backoff::{Backoff, Jitter},
     redaction::REDACTED,
     verdict::{Decision, JobFacts, decide},
@@ -49,17 +49,19 @@ pub(crate) async fn settle(
     only_if_expired: bool,
 ) {
     let ran_out = matches!(ended.outcome, Outcome::LeaseExpired | Outcome::Stopped(StopReason::LeaseLost));
+    // A delay counts from the end that is recorded, however long masking takes.
+    let now_ms = daemon.now_ms();
     let decision = decide(
         facts,
         &ended.outcome,
         policy,
         &in_force.config.vocabulary,
         in_force.config.queue.release,
-        daemon.now_ms(),
+        now_ms,
         draw_jitter(),
     );
     let released_for = released_for(&ended.outcome);
-    let settlement = prepare(daemon, in_force, policy, facts, contents, &decision, ended, only_if_expired).await;
+    let settlement = prepare(now_ms, in_force, policy, facts, contents, &decision, ended, only_if_expired).await;
     match write(daemon, settlement).await {
         Settled::LeaseLost => {
             // The reaper finds leases that were extended or settled meanwhile; that is no stale result.
@@ -90,7 +92,7 @@ pub(crate) async fn settle(
 /// The settlement with all of its text redacted, before anything is written.
 #[allow(clippy::too_many_arguments, reason = "everything that is known of the attempt, used once")]
 async fn prepare(
-    daemon: &Daemon,
+    now_ms: TimestampMs,
     in_force: &Arc<InForce>,
     policy: &KindPolicy,
     facts: &JobFacts,
@@ -103,13 +105,13 @@ async fn prepare(
     let unclean_stops = facts.unclean_stops_after(&ended.outcome);
     let mut verdict = decision.verdict.clone();
     let dies = matches!(verdict, Verdict::Die { .. });
-    let Redacted { texts, view } = redact(in_force, policy, contents, texts(decision, &ended), dies).await;
+    let Redacted { texts, view, .. } = redact(in_force, policy, contents, texts(decision, &ended), dies).await;
     if let (Verdict::Suppress { reason }, Some(masked)) = (&mut verdict, texts.reason) {
         *reason = masked;
     }
     Settlement {
         token: leasehold_domain::FencingToken { job: facts.job, attempt: facts.attempt },
-        now_ms: daemon.now_ms(),
+        now_ms,
         attempt: AttemptRecordText {
             ended_as: if matches!(verdict, Verdict::Release { .. }) { "released" } else { recorded_as },
             error_class: decision.class().map(|class| class.as_str().to_owned()),

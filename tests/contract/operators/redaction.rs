@@ -1,4 +1,5 @@
-//! D2: what operators see holds no value of the policy, of a granted secret, of a key, in whatever form it stands.
+//! D2, D3: what operators see holds no value of the policy, of a granted secret, of a key, in whatever form it stands, and
+//! nothing that a detector finds; what the policy missed is told.
 
 use std::process::Command;
 
@@ -200,13 +201,49 @@ fn q11_masking_that_fails_masks_whole_and_the_daemon_goes_on() {
     daemon.set_crash_points("redact.mask=1*panic->off");
     daemon.run();
     daemon.push_live(&guest("misbehave@1.0.0"));
-    let act = json!({ "do": "fail", "as": "poison", "class": "x", "message": "for jo@example.org" });
+    let act = json!({ "do": "fail", "as": "poison", "class": "x", "message": "for order-4711" });
     let first = daemon.enqueue("job", &act, &[]);
     assert_eq!(daemon.wait(first), "dead");
     let letter = daemon.dead_letter(first);
     assert_eq!(letter["message"], "[redacted]");
-    assert!(!letter["redacted_payload"].as_str().unwrap().contains("jo@example.org"), "{letter}");
+    assert!(!letter["redacted_payload"].as_str().unwrap().contains("order-4711"), "{letter}");
     let second = daemon.enqueue("job", &act, &[]);
     assert_eq!(daemon.wait(second), "dead");
-    assert_eq!(daemon.dead_letter(second)["message"], "for jo@example.org");
+    assert_eq!(daemon.dead_letter(second)["message"], "for order-4711");
+}
+
+#[test]
+fn d3_what_the_policy_misses_is_masked_and_counted_with_its_path() {
+    let daemon = Daemon::with_misbehave(&config().kind("attempts = 1"));
+    let address = "bob@example.com";
+    let misses = |class| daemon.metric("leasehold_redaction_misses_total", &[("kind", "job"), ("class", class)]);
+    let letter = crate::letters::letter_of(&daemon, "job", &json!({ "nonsense": address }));
+    assert_eq!(letter["redacted_payload"], r#"{"nonsense":"[redacted:email]"}"#);
+    assert_eq!(letter["error_class"], "payload.invalid");
+    assert_nothing_is_seen(&daemon, letter["job_id"].as_i64().unwrap(), &[address]);
+    assert_eq!((misses("email"), misses("card")), (1.0, 0.0));
+    let told = daemon.wait_for_log("detectors masked fields that the redaction policy does not list");
+    assert!(told.contains("kind=job paths=\"$.nonsense (email)\""), "{told}");
+
+    // The message stands in the payload too, so its field is a miss as well, once for each class.
+    let message = format!("no mailbox {address}, nor amy@example.com, card 4111 1111 1111 1111, order-4711");
+    let act = json!({ "do": "fail", "as": "poison", "class": "x", "message": message });
+    let letter = crate::letters::letter_of(&daemon, "job", &act);
+    let masked = "no mailbox [redacted:email], nor [redacted:email], card [redacted:card], order-4711";
+    assert_eq!(letter["message"], masked);
+    let clear = [address, "amy@example.com", "4111 1111 1111 1111"];
+    assert_nothing_is_seen(&daemon, letter["job_id"].as_i64().unwrap(), &clear);
+    assert_eq!((misses("email"), misses("card")), (2.0, 1.0));
+    daemon.wait_for_log("$.message (email), $.message (card)");
+}
+
+#[test]
+fn d2_what_a_guest_logs_is_masked_by_its_form() {
+    let daemon = Daemon::with_misbehave(&config().kind("attempts = 1"));
+    let act = json!({ "do": "log", "text": "for bob@example.com with Bearer a1b2c3d4e5f6, order-4711" });
+    let job = daemon.enqueue("job", &act, &[]);
+    daemon.wait(job);
+    let log = daemon.job(job)["attempts"][0]["log"].to_string();
+    assert!(log.contains("for [redacted:email] with Bearer [redacted:credential], order-4711"), "{log}");
+    assert_nothing_is_seen(&daemon, job, &["bob@example.com", "a1b2c3d4e5f6"]);
 }

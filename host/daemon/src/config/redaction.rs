@@ -1,4 +1,5 @@
-//! The section `[redaction]`, and what a kind adds to it: which fields are personal data. It never masks anything itself.
+//! The section `[redaction]`, and what a kind adds to it: which fields are personal data, and whether detectors look for
+//! it in others. It never masks anything itself.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +19,7 @@ struct Fields {
 pub(super) struct Redaction {
     common: Fields,
     classes: BTreeMap<String, Fields>,
+    detects: bool,
 }
 
 impl Redaction {
@@ -29,7 +31,7 @@ impl Redaction {
             class.refuse_unknown();
             (entry.name, fields)
         });
-        let redaction = Self { common, classes: classes.collect() };
+        let redaction = Self { common, classes: classes.collect(), detects: section.boolean("detectors", true) };
         section.refuse_unknown();
         redaction
     }
@@ -42,14 +44,18 @@ impl Redaction {
             fields.add(self.class(&class).unwrap_or_default());
         }
         section.refuse_unknown();
-        Rules::new(fields.names, fields.paths)
+        self.rules(fields)
     }
 
     /// The rules that mask every field that any data class names.
     pub(super) fn everything(&self) -> Rules {
         let mut fields = self.common.clone();
         self.classes.values().for_each(|class| fields.add(class.clone()));
-        Rules::new(fields.names, fields.paths)
+        self.rules(fields)
+    }
+
+    fn rules(&self, fields: Fields) -> Rules {
+        Rules::new(fields.names, fields.paths).with_detectors(self.detects)
     }
 
     fn class(&self, entry: &Entry<'_>) -> Option<Fields> {

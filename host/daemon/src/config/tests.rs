@@ -271,6 +271,15 @@ fn d2_a_kinds_rules_are_its_own_those_of_its_classes_and_the_common_ones() {
 }
 
 #[test]
+fn d3_detectors_run_for_every_kind_unless_they_are_switched_off() {
+    for (setting, expected) in [("", true), ("detectors = true", true), ("detectors = false", false)] {
+        let config = parse(&format!("{MINIMAL}\n[redaction]\n{setting}")).unwrap();
+        assert_eq!(config.redaction_rules(&kind("k")).detects(), expected);
+        assert_eq!(config.redaction_rules(&kind("unknown")).detects(), expected);
+    }
+}
+
+#[test]
 fn o4_redaction_that_makes_no_sense_is_an_error() {
     let unknown = errors(&format!("{MINIMAL}redact = {{ classes = ['person'] }}"));
     assert_eq!(

@@ -131,6 +131,13 @@ pub(super) fn for_each_reading(text: &str, mut visit: impl FnMut(&Decoded)) {
     }
 }
 
+/// Visits a text's readings with one layer of escapes resolved, of which a text without escapes has none.
+pub(super) fn for_each_unescaped(text: &str, visit: impl FnMut(&Decoded)) {
+    if text.bytes().any(|byte| matches!(byte, b'\\' | b'%' | b'+')) {
+        without_escapes(&Decoded::plain(text)).iter().for_each(visit);
+    }
+}
+
 fn without_escapes(reading: &Decoded) -> Vec<Decoded> {
     [reading.unescaped(), reading.percent_decoded(false), reading.percent_decoded(true)].into_iter().flatten().collect()
 }

@@ -2,7 +2,9 @@
 //! part of what it masks, such as a length or an ending.
 
 use super::{
-    REDACTED, Rules, TextMasker,
+    Miss, REDACTED, Rules, TextMasker,
+    detect::{Detector, for_each_finding},
+    misses::{Unlisted, named},
     payload::{mask_view, whole},
 };
 use crate::policy::PayloadFormat;
@@ -25,6 +27,7 @@ pub struct Masker {
     payload_view: String,
     metadata: Vec<(String, String)>,
     text: TextMasker,
+    misses: Vec<Miss>,
 }
 
 impl Masker {
@@ -36,13 +39,21 @@ impl Masker {
         values.extend(subject.key.map(|key| key.as_bytes().to_vec()));
         values.extend(subject.metadata.iter().filter(is_named).map(|(_, value)| value.as_bytes().to_vec()));
         values.extend(secrets.into_iter().map(|secret| secret.as_ref().to_vec()));
-        let text = TextMasker::new(values);
+        let unlisted = if rules.detects() { Unlisted::in_view(&redacted.view) } else { Unlisted::default() };
+        let mut detected = unlisted.values;
+        if rules.detects() {
+            detect_in_metadata(subject.metadata, &mut detected);
+        }
+        let known = values.into_iter().map(|value| (value, None));
+        let detected = detected.into_iter().map(|(value, class)| (value, Some(class)));
+        let text = TextMasker::of(known.chain(detected), rules.detects());
         let metadata = subject.metadata.iter().map(|entry| {
             let value = if is_named(&entry) { REDACTED.into() } else { text.mask(&entry.1) };
             (text.mask(&entry.0).into_owned(), value.into_owned())
         });
         let metadata = metadata.collect();
-        Self { payload_view: view_without_values(&redacted.view, subject.payload, &text), metadata, text }
+        let payload_view = view_without_values(&redacted.view, subject.payload, &text);
+        Self { payload_view, metadata, misses: named(unlisted.places, &text), text }
     }
 
     /// The payload for operators: well-formed JSON in which the policy's fields are masked, and their values and the
@@ -61,10 +72,22 @@ impl Masker {
         self.text.mask(text).into_owned()
     }
 
+    /// What detectors found in fields of the payload that the policy does not list: at most 100, each path once a class.
+    pub fn misses(&self) -> &[Miss] {
+        &self.misses
+    }
+
     /// The key for operators, which is nothing of it.
     #[allow(clippy::unused_self, reason = "sinks ask the masker for everything, whatever it takes to mask it")]
     pub const fn key(&self) -> &'static str {
         REDACTED
+    }
+}
+
+/// Adds what detectors find in metadata to what is masked elsewhere.
+fn detect_in_metadata(metadata: &[(String, String)], detected: &mut Vec<(Vec<u8>, Detector)>) {
+    for text in metadata.iter().flat_map(|(name, value)| [name, value]) {
+        for_each_finding(text, |finding, value| detected.push((value.to_vec(), finding.class)));
     }
 }
 

@@ -1,20 +1,24 @@
-//! Masks personal data wherever an operator could see it: in payloads by policy, in texts by value.
+//! Masks personal data wherever an operator could see it: in payloads by policy, in texts by value, in both by its form.
 //!
 //! Everything here takes time linear in what it reads. It never does I/O, never keeps the clear text of what it masked
 //! beyond the values that it has to find again, and never recurses, so that nesting can't exhaust a stack.
 
 mod decode;
+mod detect;
 #[cfg(test)]
 mod documents;
 mod json;
 mod masker;
+mod misses;
 mod path;
 mod payload;
 mod rules;
 mod text;
 
+pub use detect::{Detector, Finding, detect};
 pub use json::{JsonError, is_well_formed};
 pub use masker::{Masker, Subject};
+pub use misses::Miss;
 pub use path::{FieldPath, PathError};
 pub use payload::RedactedPayload;
 pub use rules::Rules;

@@ -186,7 +186,12 @@ fn masked_token(raw: &str, kind: TokenKind, text_masker: &TextMasker) -> Option<
             let after = text_masker.mask(&text);
             (after != text).then(|| serde_json::Value::from(&*after).to_string())
         }
-        TokenKind::Number => (text_masker.mask(raw) != raw).then(|| format!("\"{REDACTED}\"")),
+        TokenKind::Number => {
+            let after = text_masker.mask(raw);
+            // A part of a number would tell more than its class.
+            let is_whole = after.starts_with("[redacted") && after.find(']') == Some(after.len() - 1);
+            (after != raw).then(|| format!("\"{}\"", if is_whole { &after } else { REDACTED }))
+        }
         _ => None,
     }
 }

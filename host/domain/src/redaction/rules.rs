@@ -8,8 +8,9 @@ use super::path::{FieldPath, Segment};
 ///
 /// The paths run side by side as one automaton whose states are the places between their segments; a set of states is a
 /// row of bits, so that going one level down costs the same at any depth.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
+    detects: bool,
     names: BTreeSet<String>,
     paths: Vec<FieldPath>,
     states: Vec<State>,
@@ -32,6 +33,12 @@ pub(super) enum Descent<'a> {
     Index(usize),
 }
 
+impl Default for Rules {
+    fn default() -> Self {
+        Self::new([], [])
+    }
+}
+
 impl Rules {
     /// Compiles names, which match at any depth whatever their case, and paths.
     #[must_use]
@@ -44,7 +51,19 @@ impl Rules {
             states.extend(path.segments.iter().cloned().map(|segment| State(Some(segment))));
             states.push(State(None));
         }
-        Self { names, paths, states, roots }
+        Self { detects: true, names, paths, states, roots }
+    }
+
+    /// Says whether what looks like personal data or a secret is masked in fields that are not listed too, as it is
+    /// unless this is called.
+    #[must_use]
+    pub fn with_detectors(self, detects: bool) -> Self {
+        Self { detects, ..self }
+    }
+
+    /// Whether detectors run.
+    pub const fn detects(&self) -> bool {
+        self.detects
     }
 
     /// The names, in lower case.

@@ -1,6 +1,7 @@
-//! Masks known values wherever they stand in a text, plain or encoded. It never learns a value from a text.
+//! Masks known values wherever they stand in a text, plain or encoded, and what the detectors find. It never learns a
+//! value from a text.
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::{borrow::Cow, collections::BTreeMap};
 
 use aho_corasick::{
     Anchored,
@@ -11,6 +12,7 @@ use aho_corasick::{
 use super::{
     REDACTED,
     decode::{Decoded, for_each_reading},
+    detect::{Detector, Finding, for_each_finding},
 };
 
 /// A shorter value stands in too many words to be masked in texts.
@@ -20,49 +22,69 @@ const VALUES_MAX_BYTES: usize = 512 << 10;
 
 /// Finds values of four characters and more and masks them: as they are, escaped for JSON or by Rust's `{:?}`,
 /// percent-encoded, in base64 (also inside a longer one) and in hexadecimal, and with escapes on top of these.
-pub struct TextMasker(Values);
+pub struct TextMasker {
+    values: Values,
+    detects: bool,
+}
 
 enum Values {
     None,
-    Known(Box<noncontiguous::NFA>),
+    /// What finds them, and for each what it looks like, if a detector found it.
+    Known(Box<noncontiguous::NFA>, Vec<Option<Detector>>),
     /// There are too many to be looked for.
     TooMany,
 }
 
 impl TextMasker {
-    /// A masker of these values. White space around a value is no part of it.
+    /// A masker of these values, without detectors. White space around a value is no part of it.
     pub fn new(values: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
-        let patterns: BTreeSet<Vec<u8>> = values
-            .into_iter()
-            .map(|value| value.as_ref().trim_ascii().to_vec())
-            .filter(|value| characters(value) >= VALUE_MIN_CHARACTERS)
-            .collect();
-        if patterns.is_empty() {
-            return Self(Values::None);
-        }
-        let bytes: usize = patterns.iter().map(Vec::len).sum();
-        let automaton = (bytes <= VALUES_MAX_BYTES).then(|| noncontiguous::NFA::new(&patterns).ok().map(Box::new));
-        Self(automaton.flatten().map_or(Values::TooMany, Values::Known))
+        Self::of(values.into_iter().map(|value| (value.as_ref().to_vec(), None)), false)
     }
 
-    /// The text without the values; each stretch of them is replaced by [`REDACTED`].
-    #[must_use]
-    pub fn mask<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        match &self.0 {
-            Values::None => Cow::Borrowed(text),
-            Values::TooMany if text.is_empty() => Cow::Borrowed(text),
-            Values::TooMany => Cow::Owned(format!("[redacted: {} bytes of text]", text.len())),
-            Values::Known(automaton) => {
-                let mut covered = Covered::new(text);
-                for_each_reading(text, |reading| find(automaton, reading, &mut covered));
-                covered.masked()
+    /// A masker of values, of which detectors found some, that also masks what detectors find in a text.
+    pub(super) fn of(values: impl IntoIterator<Item = (Vec<u8>, Option<Detector>)>, detects: bool) -> Self {
+        let mut patterns = BTreeMap::new();
+        for (value, class) in values {
+            let value = value.trim_ascii().to_vec();
+            if characters(&value) >= VALUE_MIN_CHARACTERS {
+                // What the policy names is masked as that, whatever it looks like.
+                patterns.entry(value).and_modify(|known: &mut Option<_>| *known = known.and(class)).or_insert(class);
             }
         }
+        if patterns.is_empty() {
+            return Self { values: Values::None, detects };
+        }
+        let bytes: usize = patterns.keys().map(Vec::len).sum();
+        let automaton =
+            (bytes <= VALUES_MAX_BYTES).then(|| noncontiguous::NFA::new(patterns.keys()).ok().map(Box::new));
+        let known = |automaton| Values::Known(automaton, patterns.into_values().collect());
+        Self { values: automaton.flatten().map_or(Values::TooMany, known), detects }
+    }
+
+    /// The text without the values; each stretch of them is replaced by [`REDACTED`], or by what a detector leaves in its
+    /// place.
+    #[must_use]
+    pub fn mask<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        if text.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let mut covered = Covered::new(text);
+        match &self.values {
+            Values::None => {}
+            Values::TooMany => return Cow::Owned(format!("[redacted: {} bytes of text]", text.len())),
+            Values::Known(automaton, classes) => {
+                for_each_reading(text, |reading| find(automaton, classes, reading, &mut covered));
+            }
+        }
+        if self.detects {
+            for_each_finding(text, |Finding { range, class }, _| covered.add((range.start, range.end), Some(class)));
+        }
+        covered.masked()
     }
 
     /// Whether there are too many values to be looked for, so that every text is masked whole.
     pub(super) fn masks_all(&self) -> bool {
-        matches!(self.0, Values::TooMany)
+        matches!(self.values, Values::TooMany)
     }
 }
 
@@ -72,13 +94,14 @@ fn characters(value: &[u8]) -> usize {
 
 /// Marks all places of all values, also those that overlap. Of the values that end at one place the automaton names the
 /// longest first, and it covers the others.
-fn find(automaton: &noncontiguous::NFA, reading: &Decoded, covered: &mut Covered<'_>) {
+fn find(automaton: &noncontiguous::NFA, classes: &[Option<Detector>], reading: &Decoded, covered: &mut Covered<'_>) {
     let Ok(mut state): Result<StateID, _> = automaton.start_state(Anchored::No) else { return };
     for (last, &byte) in reading.bytes.iter().enumerate() {
         state = automaton.next_state(Anchored::No, state, byte);
         if automaton.is_match(state) {
-            let length = automaton.pattern_len(automaton.match_pattern(state, 0));
-            covered.add(reading.source(last + 1 - length, last));
+            let pattern = automaton.match_pattern(state, 0);
+            let first = last + 1 - automaton.pattern_len(pattern);
+            covered.add(reading.source(first, last), classes.get(pattern.as_usize()).copied().flatten());
         }
     }
 }
@@ -86,41 +109,64 @@ fn find(automaton: &noncontiguous::NFA, reading: &Decoded, covered: &mut Covered
 /// The stretches of a text that are to be masked, counted at their edges, so that overlaps cost nothing.
 struct Covered<'t> {
     text: &'t str,
-    edges: Vec<i64>,
-    is_any: bool,
+    /// For each byte, and the end, what begins and ends there; empty until there is something.
+    edges: Vec<Edge>,
+}
+
+/// How many more stretches cover what follows than what stands before.
+#[derive(Debug, Clone, Copy, Default)]
+struct Edge {
+    values: i32,
+    findings: i32,
+    /// What a finding that begins here looks like.
+    class: Option<Detector>,
 }
 
 impl<'t> Covered<'t> {
     fn new(text: &'t str) -> Self {
-        Self { text, edges: vec![0; text.len() + 1], is_any: false }
+        Self { text, edges: Vec::new() }
     }
 
-    fn add(&mut self, (start, end): (usize, usize)) {
-        self.edges[start] += 1;
-        self.edges[end] -= 1;
-        self.is_any = true;
+    fn add(&mut self, (start, end): (usize, usize), class: Option<Detector>) {
+        if self.edges.is_empty() {
+            self.edges = vec![Edge::default(); self.text.len() + 1];
+        }
+        if class.is_some() {
+            self.edges[start].findings += 1;
+            self.edges[start].class = class;
+            self.edges[end].findings -= 1;
+        } else {
+            self.edges[start].values += 1;
+            self.edges[end].values -= 1;
+        }
     }
 
-    /// A character is masked when any of its bytes is.
+    /// A character is masked when any of its bytes is. A stretch with a known value in it says nothing of what it was.
     fn masked(&self) -> Cow<'t, str> {
-        if !self.is_any {
+        if self.edges.is_empty() {
             return Cow::Borrowed(self.text);
         }
         let mut masked = String::with_capacity(self.text.len());
-        let (mut depth, mut is_masking) = (0, false);
+        let (mut values, mut findings, mut replacement) = (0, 0, None);
         for (at, character) in self.text.char_indices() {
-            let mut is_covered = false;
+            let (mut has_value, mut has_finding, mut class) = (false, false, None);
             for edge in &self.edges[at..at + character.len_utf8()] {
-                depth += edge;
-                is_covered |= depth > 0;
+                values += edge.values;
+                findings += edge.findings;
+                has_value |= values > 0;
+                has_finding |= findings > 0;
+                class = class.or(edge.class);
             }
-            if !is_covered {
+            if has_value {
+                replacement = Some(REDACTED);
+            } else if has_finding {
+                replacement = replacement.or(class.map(Detector::replacement)).or(Some(REDACTED));
+            } else {
+                masked += replacement.take().unwrap_or_default();
                 masked.push(character);
-            } else if !is_masking {
-                masked += REDACTED;
             }
-            is_masking = is_covered;
         }
+        masked += replacement.unwrap_or_default();
         Cow::Owned(masked)
     }
 }
