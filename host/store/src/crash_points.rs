@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// one of the `fail` crate: `return` takes the point's way out, `pause` waits there. Answers what is wrong with a
 /// specification, or that this build has no crash points.
 pub fn arm_crash_points(specification: &str) -> Result<(), String> {
+    if !fail::has_failpoints() && !specification.trim().is_empty() {
+        return Err("this build has no crash points; build it with the feature crash-points".to_owned());
+    }
     for entry in specification.split(';').filter(|entry| !entry.trim().is_empty()) {
         let (name, action) =
             entry.split_once('=').ok_or_else(|| format!("{entry:?} is not of the form point=action"))?;
