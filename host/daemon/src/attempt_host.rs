@@ -14,7 +14,7 @@ use crate::{
     settlement::{WRITE_BACKOFF, draw_jitter},
 };
 
-/// How many times a step's result is tried to be written again: for about a minute.
+/// How many times a step's result is tried to be written again: for up to a minute.
 const COMPLETE_RETRIES: u32 = 12;
 
 /// The host of one attempt.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leasehold_domain::{Digest, FencingToken, JobId, JobState, StepName, TimestampMs};
+use leasehold_domain::{Digest, FencingToken, JobId, JobState, TimestampMs};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::{
@@ -191,17 +191,6 @@ impl Store {
                 .query_row((token.job.0, token.attempt.0), |row| Ok((row.get(0)?, row.get(1)?)))
                 .optional()?;
             sealed.map(|(payload, extras)| Contents::open(keys.get()?, token.job.0, &payload, &extras)).transpose()
-        })
-        .await
-    }
-
-    /// Whether a step of the job is in doubt: begun, by an attempt that is not this one.
-    pub async fn step_is_begun(&self, job: JobId, step: &StepName) -> Result<bool, StoreError> {
-        let step = step.clone();
-        self.ask(move |connection| {
-            Ok(connection
-                .prepare_cached("SELECT 1 FROM steps WHERE job_id = ?1 AND name = ?2 AND state = 'begun'")?
-                .exists(params![job.0, step.as_str()])?)
         })
         .await
     }

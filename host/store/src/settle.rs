@@ -84,7 +84,7 @@ struct JobRow {
 }
 
 impl Store {
-    /// Settles attempts, each fenced by its own token. Answers stand in the order of the settlements.
+    /// Settles an attempt, fenced by its token.
     pub async fn settle(&self, settlement: Settlement) -> Result<Settled, StoreError> {
         self.note_time(settlement.now_ms);
         let keys = std::sync::Arc::clone(&self.shared.keys);
