@@ -1,5 +1,6 @@
-//! The one thread that writes. It runs what waits as one transaction, each call in a savepoint of its own, and answers
-//! all of them after the commit. It never answers a call with success before that call is durable.
+//! The one thread that writes. It runs what waits as one transaction and answers all of it after the commit. A call that
+//! fails fails alone: the batch then runs again with a savepoint for each. It never answers a call with success before
+//! that call is durable.
 
 use std::{
     collections::VecDeque,
@@ -51,14 +52,25 @@ struct Waiting {
 
 /// One call to be run inside a transaction. It may be run again when the transaction is lost.
 trait Call: Send {
-    fn run(&mut self, connection: &Connection) -> Ran;
+    fn run(&mut self, connection: &Connection, guard: Guard) -> Ran;
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
+}
+
+/// What a call's failure undoes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Guard {
+    /// The whole transaction. Failures are rare, and savepoints cost each call a copy of every page that it touches.
+    Transaction,
+    /// That call alone.
+    Savepoint,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ran {
     /// The transaction stands.
     InTransaction,
+    /// The call failed with nothing to undo it alone, so the transaction can't be committed.
+    Failed,
     /// The error took the whole transaction with it.
     TransactionLost,
 }
@@ -70,9 +82,18 @@ struct TypedCall<T, F> {
 }
 
 impl<T: Send, F: FnMut(&Connection) -> Result<T, StoreError> + Send> Call for TypedCall<T, F> {
-    fn run(&mut self, connection: &Connection) -> Ran {
-        self.result = Some(in_savepoint(connection, &mut self.operation));
-        if connection.is_autocommit() { Ran::TransactionLost } else { Ran::InTransaction }
+    fn run(&mut self, connection: &Connection, guard: Guard) -> Ran {
+        let result = match guard {
+            Guard::Transaction => (self.operation)(connection),
+            Guard::Savepoint => in_savepoint(connection, &mut self.operation),
+        };
+        let failed = result.is_err();
+        self.result = Some(result);
+        match guard {
+            _ if connection.is_autocommit() => Ran::TransactionLost,
+            Guard::Transaction if failed => Ran::Failed,
+            _ => Ran::InTransaction,
+        }
     }
 
     fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
@@ -186,46 +207,86 @@ impl Worker {
 
     fn run_batch(&mut self) {
         let mut calls = Vec::new();
-        match self.try_batch(&mut calls) {
-            Ok(()) => calls.into_iter().for_each(|call| call.answer(Ok(()))),
-            Err(error) => {
-                tracing::warn!(%error, calls = calls.len(), "a transaction failed; its calls run again singly");
-                if error.is_io() {
-                    self.connection.reopen();
-                }
-                for call in calls {
-                    self.run_singly(call);
-                }
-            }
+        match self.take_batch(&mut calls) {
+            Ok(Ran::Failed) if calls.len() > 1 => self.run_again(calls),
+            Ok(Ran::TransactionLost) => self.run_again(calls),
+            // One that failed with nobody beside it has failed.
+            Ok(_) => calls.into_iter().for_each(|call| call.answer(Ok(()))),
+            Err(error) => self.recover(&error, calls),
         }
     }
 
-    /// Takes calls in until none waits or the time is up, and commits. On an error the whole batch has failed.
-    fn try_batch(&mut self, calls: &mut Vec<Box<dyn Call>>) -> Result<(), StoreError> {
+    /// Takes calls in until none waits or the time is up, and commits. Answers how the last call ran: unless it left the
+    /// transaction standing, nothing of the batch has happened.
+    fn take_batch(&mut self, calls: &mut Vec<Box<dyn Call>>) -> Result<Ran, StoreError> {
         let started = Instant::now();
         if let Err(error) = self.begin() {
             calls.extend(self.next());
             return Err(error);
         }
         while let Some(mut call) = self.next() {
-            let ran = call.run(self.connection.get()?);
+            let ran = call.run(self.connection.get()?, Guard::Transaction);
             calls.push(call);
-            if ran == Ran::TransactionLost {
-                return Err(StoreError::Unexpected("the transaction was rolled back by SQLite".into()));
+            if ran != Ran::InTransaction {
+                self.roll_back();
+                return Ok(ran);
             }
             if started.elapsed() > BATCH_TIME {
                 break;
             }
         }
+        self.commit()?;
+        Ok(Ran::InTransaction)
+    }
+
+    /// Some call of the batch failed. With a savepoint for each, the others are done all the same.
+    fn run_again(&mut self, mut calls: Vec<Box<dyn Call>>) {
+        match self.with_savepoints(&mut calls) {
+            Ok(()) => calls.into_iter().for_each(|call| call.answer(Ok(()))),
+            Err(error) => self.recover(&error, calls),
+        }
+    }
+
+    fn with_savepoints(&mut self, calls: &mut [Box<dyn Call>]) -> Result<(), StoreError> {
+        self.begin()?;
+        for call in calls {
+            if call.run(self.connection.get()?, Guard::Savepoint) == Ran::TransactionLost {
+                return Err(StoreError::Unexpected("the transaction was rolled back by SQLite".into()));
+            }
+        }
         self.commit()
     }
 
+    /// The transaction as such has failed, and nothing of it has happened.
+    fn recover(&mut self, error: &StoreError, calls: Vec<Box<dyn Call>>) {
+        tracing::warn!(%error, calls = calls.len(), "a transaction failed; its calls run again singly");
+        if error.is_io() {
+            self.connection.reopen();
+        }
+        for call in calls {
+            self.run_singly(call);
+        }
+    }
+
     fn run_singly(&mut self, mut call: Box<dyn Call>) {
-        let committed = self.begin().and_then(|()| match call.run(self.connection.get()?) {
+        let committed = self.begin().and_then(|()| match call.run(self.connection.get()?, Guard::Transaction) {
             Ran::InTransaction => self.commit(),
+            Ran::Failed => {
+                self.roll_back();
+                Ok(())
+            }
             Ran::TransactionLost => Err(StoreError::Unexpected("the transaction was rolled back by SQLite".into())),
         });
         call.answer(committed);
+    }
+
+    fn roll_back(&mut self) {
+        if let Ok(connection) = self.connection.get()
+            && !connection.is_autocommit()
+        {
+            let _ = connection.execute_batch("ROLLBACK");
+        }
+        self.persisted_ms = 0;
     }
 
     fn begin(&mut self) -> Result<(), StoreError> {
@@ -241,12 +302,8 @@ impl Worker {
             Ok(())
         });
         fail::fail_point!("writer.after_commit");
-        if committed.is_err()
-            && let Ok(connection) = self.connection.get()
-            && !connection.is_autocommit()
-        {
-            let _ = connection.execute_batch("ROLLBACK");
-            self.persisted_ms = 0;
+        if committed.is_err() {
+            self.roll_back();
         }
         committed
     }
