@@ -26,7 +26,8 @@ impl JobIds {
         let mut ids: Vec<i64> = free.by_ref().take(count).collect();
         let missing = i64::try_from(count - ids.len()).unwrap_or(i64::MAX);
         if missing > 0 {
-            let size = missing.max(BLOCK);
+            // Who sends many often sends as many again; that call then needs no commit of its own for its ids.
+            let size = missing.saturating_add(i64::try_from(count).unwrap_or(i64::MAX)).max(BLOCK);
             *free = writer.call(Urgency::Usual, move |connection| reserve(connection, size)).await?;
             ids.extend(free.by_ref().take(count - ids.len()));
         }
