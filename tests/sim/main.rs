@@ -6,6 +6,8 @@ mod checkers;
 mod model;
 mod operator;
 mod random;
+#[path = "../support/rules.rs"]
+mod rules;
 mod runner;
 mod settling;
 mod world;
@@ -23,7 +25,7 @@ const FIXED_SEEDS: u64 = 40;
 const FRESH_SEEDS: u64 = 10;
 
 /// What the fixed seeds have to meet; else the simulation proves nothing of it.
-const MUST_HAPPEN: [&str; 36] = [
+const MUST_HAPPEN: [&str; 38] = [
     "begin: applied",
     "begin: conflict",
     "begin: fresh",
@@ -32,6 +34,7 @@ const MUST_HAPPEN: [&str; 36] = [
     "begin: lease lost",
     "cancelled at once",
     "cancelled when stopped",
+    "claim: bound alone",
     "claim: cap lowered",
     "complete: applied twice",
     "complete: stale",
@@ -56,6 +59,7 @@ const MUST_HAPPEN: [&str; 36] = [
     "replay: refused",
     "replay: resolved",
     "replayed",
+    "restart: at once",
     "restart: clean",
     "restart: kill",
     "settle: late",

@@ -55,7 +55,11 @@ impl World {
             0 => self.put_version(handler).await,
             1..=2 => self.activate_one(handler).await,
             _ => {
-                let version = self.random_version(handler).await.version;
+                let versions = self.versions_of(handler).await;
+                let current: Vec<_> = versions.iter().filter(|row| row.current).collect();
+                let retires_current = !current.is_empty() && self.random.chance(50);
+                let version =
+                    if retires_current { current[0].version.clone() } else { self.random.pick(&versions).version };
                 self.store.retire_version(&version, "operator", self.now_ms).await.unwrap();
                 let current = self.versions_of(handler).await.into_iter().any(|row| row.current);
                 // Mostly there is a live version; else nothing would ever happen.
@@ -120,6 +124,30 @@ impl World {
         self.note_replay(id, &request, &versions, &answer);
     }
 
+    /// A replay is bound to a version that is live beside the current one, and the current one is retired.
+    pub async fn lose_current_version(&mut self) {
+        let Some(id) = self.model.jobs.iter().find(|(_, job)| job.is_dead()).map(|(id, _)| *id) else { return };
+        let mut request = self.replay_request(id).await;
+        let handler = request.handler.clone();
+        self.activate_latest(handler.as_str()).await;
+        let beside = self.versions_of(handler.as_str()).await.pop().unwrap().version;
+        self.put_version(handler.as_str()).await;
+        let versions = self.versions_of(handler.as_str()).await;
+        let current = versions.last().unwrap().version.clone();
+        self.store.activate_version(&current, true, "operator", self.now_ms).await.unwrap();
+        let versions = self.versions_of(handler.as_str()).await;
+        request.version = Some(beside);
+        let answer = self.store.replay(request.clone()).await.unwrap();
+        self.note_replay(id, &request, &versions, &answer);
+        self.store.retire_version(&current, "operator", self.now_ms).await.unwrap();
+        self.check();
+        self.claim(Some(100)).await;
+        if self.random.chance(70) {
+            self.check();
+            self.activate_latest(handler.as_str()).await;
+        }
+    }
+
     async fn discard(&mut self, id: i64) {
         let letter = self.model.jobs[&id].letter.unwrap();
         let mut discards = Vec::new();
@@ -148,11 +176,15 @@ impl World {
             let said = if was_applied { Resolution::Applied(b"found".to_vec()) } else { Resolution::NotApplied };
             resolutions.push((StepName::new(step).unwrap(), said));
         }
-        let named = self.random_version(policy.handler.as_str()).await.version;
+        // Mostly one that is live, so that it has something to run on.
+        let versions = self.versions_of(policy.handler.as_str()).await;
+        let live: Vec<_> = versions.iter().filter(|row| row.state == HandlerState::Live).cloned().collect();
+        let named = if live.is_empty() || self.random.chance(40) { &versions } else { &live };
+        let named = self.random.pick(named).version;
         ReplayRequest {
             dead_letter: DeadLetterId(job.letter.unwrap().id),
             handler: policy.handler,
-            version: self.random.chance(30).then_some(named),
+            version: self.random.chance(50).then_some(named),
             damaged: Vec::new(),
             actor: "operator".into(),
             reason: "again".into(),
@@ -272,20 +304,23 @@ impl World {
 
     /// Stops and starts again: cleanly, or as a kill does.
     async fn restart(&mut self) {
+        let at_once = self.random.chance(15);
         if self.random.chance(30) {
             self.restart_cleanly().await;
         } else {
             self.kill();
+            self.count(if at_once { "restart: at once" } else { "restart: kill" });
         }
         assert!(self.store.persisted_clock_ms() <= self.now_ms, "the clock was persisted ahead of its time");
         assert!(self.store.key_problem().is_none());
         let orphaned = self.store.leases().await.unwrap();
-        let leased = self.model.jobs.values().filter(|job| job.is_leased()).count();
-        assert_eq!(orphaned.len(), leased, "not the leases of the process before were found");
+        let open = self.model.jobs.values().filter(|job| job.has_open_attempt()).count();
+        assert_eq!(orphaned.len(), open, "not the leases of the process before were found");
         self.store.let_go_held_lanes().await.unwrap();
         let beside_suspect = orphaned.iter().any(|lease| lease.unclean_stops >= SUSPECT_AFTER);
+        let stopped = if at_once { Outcome::DaemonStoppedAtOnce } else { Outcome::DaemonStopped { beside_suspect } };
         for lease in orphaned {
-            self.end_without_worker(&lease, &Outcome::DaemonStopped { beside_suspect }, false).await;
+            self.end_without_worker(&lease, &stopped, false).await;
         }
     }
 
@@ -321,6 +356,5 @@ impl World {
         self.store = Store::open(&options(&directory)).unwrap();
         self.database = look_into(&directory);
         self.directory = directory;
-        self.count("restart: kill");
     }
 }

@@ -24,7 +24,7 @@ fn ended_as(outcome: &Outcome, verdict: &Verdict) -> &'static str {
         (Outcome::Done { .. }, _) => "done",
         (Outcome::Suppressed { .. }, _) => "suppressed",
         (Outcome::LeaseExpired | Outcome::Stopped(_), _) => "expired",
-        (Outcome::DaemonStopped { .. }, _) => "daemon_stopped",
+        (Outcome::DaemonStopped { .. } | Outcome::DaemonStoppedAtOnce, _) => "daemon_stopped",
         (Outcome::HandlerUnavailable { .. } | Outcome::ReplayTargetNotLive { .. }, _) => "not_run",
         _ => "failed",
     }

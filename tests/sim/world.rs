@@ -145,7 +145,8 @@ impl World {
             69..=78 => self.end_one().await,
             79..=81 => self.overlap().await,
             82..=86 => self.reap().await,
-            87..=88 => self.cancel().await,
+            87 => self.cancel().await,
+            88 => self.lose_current_version().await,
             89..=90 => self.change_version().await,
             91..=94 => self.replay_or_discard().await,
             95 => self.restarts().await,
@@ -265,10 +266,8 @@ impl World {
             job.state = State::Leased { expires_at_ms: now_ms, deadline_ms: now_ms, handed_to_reaper: true };
             self.count("claim: cap lowered");
         }
-        let is_served = |kind: &KindClaim| versions.iter().any(|row| row.version.name == kind.handler && row.current);
-        let served: Vec<_> = kinds.iter().filter(|kind| is_served(kind)).collect();
         if !claim.cut_short {
-            self.check_nothing_was_passed_over(&served, &claim.jobs, max);
+            self.check_nothing_was_passed_over(&kinds, &versions, &claim.jobs, max);
         }
     }
 
@@ -283,6 +282,7 @@ impl World {
             lease_max_ms: policy.deadline_ms + policy.visibility_timeout_ms,
             lane_concurrency: policy.lane_concurrency,
             cooldown: policy.cooldown,
+            bound_only: false,
         }
     }
 

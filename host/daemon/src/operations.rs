@@ -169,11 +169,10 @@ impl Daemon {
         let config = self.config();
         let depths = self.store.depths().await?;
         for kind in config.kinds.keys() {
-            for state in ["waiting", "ready", "leased"] {
-                let matching =
-                    depths.iter().filter(|depth| depth.kind == kind.as_str() && depth.state.as_str() == state);
-                let jobs = matching.clone().map(|depth| depth.jobs).sum();
-                let oldest_ms = matching.map(|depth| now_ms - depth.oldest_visible_at_ms).max().unwrap_or(0);
+            let depth = depths.iter().find(|depth| depth.kind == kind.as_str());
+            let [waiting, ready, leased] = depth.map_or([0; 3], |depth| [depth.waiting, depth.ready, depth.leased]);
+            let oldest_ms = depth.and_then(|depth| depth.oldest_ready_at_ms).map_or(0, |at_ms| now_ms - at_ms);
+            for (state, jobs) in [("waiting", waiting), ("ready", ready), ("leased", leased)] {
                 metrics::queue(kind.as_str(), state, jobs, oldest_ms);
             }
         }

@@ -80,6 +80,7 @@ async fn claim(store: &Store, now_ms: i64) -> Claim {
         lease_max_ms: 5_000,
         lane_concurrency: Some(2),
         cooldown: true,
+        bound_only: false,
     };
     store.claim(ClaimRequest { now_ms, max: 4, kinds: vec![kind] }).await.unwrap()
 }
