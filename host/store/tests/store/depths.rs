@@ -27,8 +27,10 @@ async fn o1_depths_follow_jobs_through_their_states() {
     let leased = queue.claim(limited, 10, 8).await.jobs;
     queue.settle(settlement(&leased[0], complete(), 9)).await;
     assert_eq!(depths().await[0], depth("k", [2, 0, 0], None));
+    assert!(queue.claim(vec![KindClaim { max: 0, ..kind("k") }], 1, 60).await.jobs.is_empty());
+    assert_eq!(depths().await[0], depth("k", [1, 1, 0], Some(50)), "a claim makes ready what is due");
     queue.store.cancel(leased[0].token.job, "tests", 10).await.unwrap();
-    assert_eq!(depths().await[0], depth("k", [2, 0, 0], None), "a job that has ended is not counted twice");
+    assert_eq!(depths().await[0], depth("k", [1, 1, 0], Some(50)), "a job that has ended is not counted twice");
 }
 
 #[tokio::test]
