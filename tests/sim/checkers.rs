@@ -23,7 +23,7 @@ pub type Rows = BTreeMap<i64, u64>;
 const DEAR_EVERY: u64 = 40;
 
 /// All rows about jobs. Whether a job is waiting, ready or held can change with its lane and with time.
-const ROWS: [&str; 8] = [
+pub const ROWS: [&str; 8] = [
     "SELECT id, kind, lane, place, visible_at, priority, attempt, attempts_used, releases_running, unclean_stops,
             lease_expires_at, deadline_at, cancel_requested, version_id, bound_version_id, replay_id, enqueued_at,
             enqueued_by, payload_digest, key_digest, payload_sealed, extras_sealed FROM jobs",
@@ -58,7 +58,7 @@ impl World {
     }
 
     /// The first column of all rows.
-    fn all<T: FromSql>(&self, sql: &str) -> Vec<T> {
+    pub fn all<T: FromSql>(&self, sql: &str) -> Vec<T> {
         let mut statement = self.database.prepare_cached(sql).unwrap();
         statement.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
     }
@@ -282,7 +282,7 @@ fn numbers_of(job: &Job) -> [Option<i64>; 12] {
     ]
 }
 
-fn hash_value(value: ValueRef<'_>, hasher: &mut DefaultHasher) {
+pub fn hash_value(value: ValueRef<'_>, hasher: &mut DefaultHasher) {
     match value {
         ValueRef::Null => 0_u8.hash(hasher),
         ValueRef::Integer(number) => number.hash(hasher),

@@ -3,13 +3,17 @@
 //! step. `LEASEHOLD_SIM_SEED` repeats one run, `LEASEHOLD_SIM_SEEDS` runs that many more.
 
 mod checkers;
+mod disk;
+mod faults;
 mod model;
 mod operator;
 mod random;
+mod restarts;
 #[path = "../support/rules.rs"]
 mod rules;
 mod runner;
 mod settling;
+mod vfs;
 mod world;
 
 use std::{
@@ -25,7 +29,7 @@ const FIXED_SEEDS: u64 = 40;
 const FRESH_SEEDS: u64 = 10;
 
 /// What the fixed seeds have to meet; else the simulation proves nothing of it.
-const MUST_HAPPEN: [&str; 38] = [
+const MUST_HAPPEN: [&str; 47] = [
     "begin: applied",
     "begin: conflict",
     "begin: fresh",
@@ -51,10 +55,19 @@ const MUST_HAPPEN: [&str; 38] = [
     "ended: suppressed",
     "enqueue: duplicate",
     "enqueue: key conflict",
+    "fault: answered",
+    "fault: no start",
+    "fault: survived",
     "forgotten",
+    "gathered",
+    "gathered: kept",
+    "gathered: lost",
     "heartbeat: extended",
     "heartbeat: lost",
     "lane held",
+    "power cut: after the commit",
+    "power cut: at rest",
+    "power cut: before the commit",
     "replay: no original",
     "replay: refused",
     "replay: resolved",

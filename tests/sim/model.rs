@@ -10,7 +10,7 @@ use leasehold_store::{StepBegun, StepEnded};
 pub const PRIORITY_STEP_MS: i64 = 60_000;
 
 /// Everything that is known.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Model {
     /// All jobs that were answered as enqueued and are not forgotten.
     pub jobs: BTreeMap<i64, Job>,

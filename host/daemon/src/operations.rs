@@ -8,7 +8,7 @@ use leasehold_domain::{
 use leasehold_store::{Cancelled, EnqueueAnswer, EnqueueJob, ReplayAnswer, ReplayRequest, Resolution, StoreError};
 
 use crate::{
-    daemon::{Daemon, InForce},
+    daemon::Daemon,
     intake::{self, IntakeError, SentJob},
     metrics,
 };
@@ -146,12 +146,18 @@ impl Daemon {
     async fn damaged_now(&self, handler: &HandlerName) -> Result<Vec<Digest>, StoreError> {
         let versions = self.store.versions().await?.into_iter();
         let live = versions.filter(|row| row.version.name == *handler && row.state == HandlerState::Live);
-        Ok(live.map(|row| row.digest).filter(|digest| self.artefacts.get(*digest).is_err()).collect())
+        let mut damaged = Vec::new();
+        for digest in live.map(|row| row.digest) {
+            if self.artefacts.get(digest).await.is_err() {
+                damaged.push(digest);
+            }
+        }
+        Ok(damaged)
     }
 
     /// Pauses a kind or lets it go on. False when it was so already.
     pub async fn pause_kind(&self, kind: &Kind, pause: bool, actor: &str) -> Result<bool, StoreError> {
-        let _one_at_a_time = self.changing_handlers.lock().await;
+        let _one_at_a_time = self.pausing.lock().await;
         let changed = self.store.pause_kind(kind, pause, actor, self.now_ms()).await?;
         self.read_paused_kinds().await?;
         Ok(changed)
@@ -159,7 +165,7 @@ impl Daemon {
 
     pub(crate) async fn read_paused_kinds(&self) -> Result<(), StoreError> {
         let paused = self.store.paused_kinds().await?.into_iter().map(|paused| paused.kind).collect();
-        self.put_in_force(InForce { paused, ..InForce::clone(&self.in_force()) });
+        self.change_in_force(|in_force| in_force.paused = paused);
         Ok(())
     }
 

@@ -25,6 +25,8 @@ const MIGRATIONS: [&str; 2] =
 /// How long SQLite waits for another program's lock before a call fails with `database_busy`.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const READERS: usize = 4;
+/// How long a caller's question may take.
+const TIME_BOX: Duration = Duration::from_secs(5);
 /// Connections for what the daemon itself has to know, which no caller's question keeps waiting.
 const OWN_READERS: usize = 2;
 
@@ -145,13 +147,13 @@ impl Store {
         let store = |error: StoreError| OpenError::Store { path: path.display().to_string(), error };
         let latest_ms = Arc::new(AtomicI64::new(persisted_clock_ms(&connection).map_err(store)?.unwrap_or(0)));
         let writer_connection =
-            WriterConnection { connection: Ok(connection), options: options.clone(), path: path.clone() };
+            WriterConnection { connection: Ok(connection), before: None, options: options.clone(), path: path.clone() };
         let thread = |error| OpenError::Io { path: path.display().to_string(), error };
         Ok(Self {
             shared: Arc::new(Shared {
                 writer: Writer::start(writer_connection, Arc::clone(&latest_ms)).map_err(thread)?,
-                readers: Readers::new(path.clone(), READERS),
-                own_readers: Readers::new(path.clone(), OWN_READERS),
+                readers: Readers::new(path.clone(), READERS, Some(TIME_BOX)),
+                own_readers: Readers::new(path.clone(), OWN_READERS, None),
                 keys: Arc::new(keys),
                 job_ids: JobIds::default(),
                 latest_ms,
@@ -298,6 +300,8 @@ fn persisted_clock_ms(connection: &Connection) -> Result<Option<i64>, StoreError
 /// The writer's connection, which can be opened anew after an I/O error.
 pub(crate) struct WriterConnection {
     connection: Result<Connection, StoreError>,
+    /// The connection that failed, until another is open.
+    before: Option<Connection>,
     options: StoreOptions,
     path: PathBuf,
 }
@@ -307,13 +311,20 @@ impl WriterConnection {
         self.connection.as_ref().map_err(Clone::clone)
     }
 
-    /// Closes the connection and opens another: after an I/O error at a commit nobody knows what SQLite still holds in
-    /// memory, so the state is read anew.
+    /// Opens another connection and closes this one: after an I/O error at a commit nobody knows what SQLite still holds
+    /// in memory, so the state is read anew. In this order, because the log may hold the commit whole although its sync
+    /// failed: the next connection after the last one was closed would recover the log from its file and take that commit
+    /// for done, and its calls would be run a second time.
     pub(crate) fn reopen(&mut self) {
-        self.connection = Err(StoreError::Closed);
+        if let Ok(connection) = std::mem::replace(&mut self.connection, Err(StoreError::Closed)) {
+            self.before = Some(connection);
+        }
         self.connection = open_connection(&self.path, &self.options);
-        if let Err(error) = &self.connection {
-            tracing::error!(%error, path = %self.path.display(), "the database could not be opened again");
+        match &self.connection {
+            Ok(_) => self.before = None,
+            Err(error) => {
+                tracing::error!(%error, path = %self.path.display(), "the database could not be opened again");
+            }
         }
     }
 

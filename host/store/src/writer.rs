@@ -190,9 +190,7 @@ impl Worker {
             Ok(()) => calls.into_iter().for_each(|call| call.answer(Ok(()))),
             Err(error) => {
                 tracing::warn!(%error, calls = calls.len(), "a transaction failed; its calls run again singly");
-                if error.is_io() {
-                    self.connection.reopen();
-                }
+                self.reopen_after(&error);
                 for call in calls {
                     self.run_singly(call);
                 }
@@ -225,7 +223,16 @@ impl Worker {
             Ran::InTransaction => self.commit(),
             Ran::TransactionLost => Err(StoreError::Unexpected("the transaction was rolled back by SQLite".into())),
         });
+        if let Err(error) = &committed {
+            self.reopen_after(error);
+        }
         call.answer(committed);
+    }
+
+    fn reopen_after(&mut self, error: &StoreError) {
+        if error.is_io() {
+            self.connection.reopen();
+        }
     }
 
     fn begin(&mut self) -> Result<(), StoreError> {
@@ -241,11 +248,13 @@ impl Worker {
             Ok(())
         });
         fail::fail_point!("writer.after_commit");
-        if committed.is_err()
-            && let Ok(connection) = self.connection.get()
-            && !connection.is_autocommit()
-        {
-            let _ = connection.execute_batch("ROLLBACK");
+        if committed.is_err() {
+            // SQLite may have rolled it back by itself.
+            if let Ok(connection) = self.connection.get()
+                && !connection.is_autocommit()
+            {
+                let _ = connection.execute_batch("ROLLBACK");
+            }
             self.persisted_ms = 0;
         }
         committed
