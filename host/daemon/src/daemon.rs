@@ -118,6 +118,11 @@ impl Daemon {
         self.ended.subscribe()
     }
 
+    #[cfg(test)]
+    pub(crate) fn waiting_for_ends(&self) -> usize {
+        self.ended.receiver_count()
+    }
+
     pub(crate) fn job_ended(&self, job: JobId) {
         // Nobody may be waiting.
         let _ = self.ended.send(job);
