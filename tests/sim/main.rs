@@ -15,6 +15,7 @@ mod runner;
 mod settling;
 mod vfs;
 mod world;
+mod writer;
 
 use std::{
     collections::BTreeMap,

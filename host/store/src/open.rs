@@ -234,7 +234,7 @@ fn open_database(options: &StoreOptions, path: &Path) -> Result<(Connection, Key
     if is_new && let Err(problem) = keys {
         return Err(Problem::Store(StoreError::KeyUnavailable(problem.to_string())));
     }
-    let mut connection = open_connection(path, options)?;
+    let mut connection = open_connection(path, options, is_new)?;
     migrate(&mut connection)?;
     let status = keys::check(&connection, &options.key_file, keys)?;
     Ok((connection, status))
@@ -259,7 +259,7 @@ fn refuse_unknown_schema(path: &Path) -> Result<(), Problem> {
     if tables > 0 && (own < 4 || found == 0) { Err(Problem::Foreign) } else { Ok(()) }
 }
 
-fn open_connection(path: &Path, options: &StoreOptions) -> Result<Connection, StoreError> {
+fn open_connection(path: &Path, options: &StoreOptions, is_new: bool) -> Result<Connection, StoreError> {
     let connection = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
@@ -270,10 +270,13 @@ fn open_connection(path: &Path, options: &StoreOptions) -> Result<Connection, St
         Durability::Full => "FULL",
         Durability::Normal => "NORMAL",
     };
-    // Vacuum mode can only be set before the first table is made; later it is without effect.
+    if is_new {
+        // Only before the first table is made. Later it would change nothing and write all the same, which a full disk
+        // refuses.
+        connection.execute_batch("PRAGMA auto_vacuum = INCREMENTAL")?;
+    }
     connection.execute_batch(&format!(
-        "PRAGMA auto_vacuum = INCREMENTAL;
-         PRAGMA journal_mode = WAL;
+        "PRAGMA journal_mode = WAL;
          PRAGMA synchronous = {synchronous};
          PRAGMA wal_autocheckpoint = {};
          PRAGMA journal_size_limit = 67108864;
@@ -319,7 +322,7 @@ impl WriterConnection {
         if let Ok(connection) = std::mem::replace(&mut self.connection, Err(StoreError::Closed)) {
             self.before = Some(connection);
         }
-        self.connection = open_connection(&self.path, &self.options);
+        self.connection = open_connection(&self.path, &self.options, false);
         match &self.connection {
             Ok(_) => self.before = None,
             Err(error) => {
