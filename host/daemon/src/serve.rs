@@ -249,10 +249,10 @@ async fn stop_at_once(daemon: &Daemon) {
     match tokio::time::timeout(NOTE_PATIENCE, note).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
-            tracing::error!(%error, "it could not be noted that an operator stopped the daemon; it counts as a crash")
+            tracing::error!(%error, "it could not be noted that an operator stopped the daemon; it counts as a crash");
         }
         Err(_) => {
-            tracing::error!("it could not be noted in time that an operator stopped the daemon; it counts as a crash")
+            tracing::error!("it could not be noted in time that an operator stopped the daemon; it counts as a crash");
         }
     }
     std::process::exit(STOPPED_AT_ONCE);
