@@ -6,12 +6,13 @@ use std::{
     hash::{Hash, Hasher},
 };
 
-use leasehold_domain::{JobId, verdict::SUSPECT_AFTER};
-use leasehold_store::{Claimed, KindClaim};
+use leasehold_domain::{HandlerState, JobId, verdict::SUSPECT_AFTER};
+use leasehold_store::{Claimed, KindClaim, VersionRow};
 use rusqlite::types::{FromSql, ValueRef};
 
 use crate::{
     model::{Job, State, StepState},
+    rules::NOBODY,
     world::World,
 };
 
@@ -22,7 +23,7 @@ pub type Rows = BTreeMap<i64, u64>;
 const DEAR_EVERY: u64 = 40;
 
 /// All rows about jobs. Whether a job is waiting, ready or held can change with its lane and with time.
-const ROWS: [&str; 8] = [
+pub const ROWS: [&str; 8] = [
     "SELECT id, kind, lane, place, visible_at, priority, attempt, attempts_used, releases_running, unclean_stops,
             lease_expires_at, deadline_at, cancel_requested, version_id, bound_version_id, replay_id, enqueued_at,
             enqueued_by, payload_digest, key_digest, payload_sealed, extras_sealed FROM jobs",
@@ -33,77 +34,6 @@ const ROWS: [&str; 8] = [
     "SELECT job_id, * FROM step_effects",
     "SELECT job_id, * FROM dead_letters",
     "SELECT job_id, * FROM replays",
-];
-
-/// Each names rows that must not be.
-const NOBODY: [(&str, &str); 15] = [
-    ("a job stands in two states", "SELECT id FROM jobs WHERE id IN (SELECT id FROM ended_jobs)"),
-    (
-        "attempt numbers have a gap",
-        "SELECT job_id FROM attempts GROUP BY job_id HAVING count(*) <> max(number) OR min(number) <> 1",
-    ),
-    (
-        "a job's attempt is not its last one",
-        "SELECT id FROM jobs WHERE attempt <> coalesce((SELECT max(number) FROM attempts WHERE job_id = id), 0)",
-    ),
-    (
-        "an attempt is open that holds no lease",
-        "SELECT a.job_id FROM attempts a LEFT JOIN jobs j ON j.id = a.job_id AND j.attempt = a.number AND j.state = 2
-         WHERE a.ended_at IS NULL AND j.id IS NULL",
-    ),
-    (
-        "two attempts of a job overlap",
-        "SELECT b.job_id FROM attempts a JOIN attempts b ON b.job_id = a.job_id AND b.number = a.number + 1
-         WHERE a.ended_at IS NULL OR b.leased_at < a.ended_at",
-    ),
-    (
-        "what the cap counts is not the number of attempts that count",
-        "SELECT id FROM jobs j WHERE attempts_used <> (
-             SELECT count(*) FROM attempts a WHERE a.job_id = j.id AND a.counted AND a.replay_id IS j.replay_id)",
-    ),
-    (
-        "a dead job has no open dead letter, or not one",
-        "SELECT id FROM ended_jobs e WHERE (state = 'dead')
-             <> (SELECT count(*) FROM dead_letters d WHERE d.job_id = e.id AND d.state = 'open')",
-    ),
-    (
-        "a job that has not died has an open dead letter",
-        "SELECT job_id FROM dead_letters WHERE state = 'open' AND job_id NOT IN (SELECT id FROM ended_jobs)",
-    ),
-    (
-        "the depth is not the number of jobs",
-        "SELECT kind FROM depths d WHERE depth <> (SELECT count(*) FROM jobs j WHERE j.kind = d.kind)",
-    ),
-    (
-        "a held job has nothing that will let it go",
-        "SELECT id FROM jobs h WHERE held = 1
-         AND NOT EXISTS (SELECT 1 FROM jobs l WHERE l.kind = h.kind AND l.lane IS h.lane AND l.state IN (1, 2))
-         AND NOT EXISTS (SELECT 1 FROM lane_cooldowns c WHERE c.kind = h.kind AND c.lane = coalesce(h.lane, ''))",
-    ),
-    (
-        "two suspects run at once",
-        "SELECT count(*) FROM jobs WHERE state = 2 AND unclean_stops >= 2 GROUP BY 1 = 1 HAVING count(*) > 1",
-    ),
-    (
-        "a retired version runs an attempt",
-        "SELECT j.id FROM jobs j JOIN handler_versions v ON v.id = j.version_id
-         WHERE v.state IN ('staged', 'retired') AND j.bound_version_id IS NULL AND j.state = 2",
-    ),
-    (
-        "a draining version has nothing to wait for",
-        "SELECT id FROM handler_versions v WHERE state = 'draining'
-         AND NOT EXISTS (SELECT 1 FROM jobs WHERE state = 2 AND version_id = v.id)",
-    ),
-    (
-        "a key is kept of a job that is not",
-        "SELECT job_id FROM job_keys WHERE job_id NOT IN (SELECT id FROM jobs)
-             AND job_id NOT IN (SELECT id FROM ended_jobs)",
-    ),
-    (
-        "a replay of an ended job has not ended",
-        "SELECT r.id FROM replays r WHERE ended_at IS NULL
-             AND r.id <> coalesce((SELECT replay_id FROM jobs WHERE id = r.job_id), 0)",
-    ),
 ];
 
 impl World {
@@ -128,7 +58,7 @@ impl World {
     }
 
     /// The first column of all rows.
-    fn all<T: FromSql>(&self, sql: &str) -> Vec<T> {
+    pub fn all<T: FromSql>(&self, sql: &str) -> Vec<T> {
         let mut statement = self.database.prepare_cached(sql).unwrap();
         statement.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
     }
@@ -261,13 +191,30 @@ impl World {
 
     /// After a claim that had room left nothing stands there that could have been leased, and nothing that came later was
     /// leased before something of the same kind that stands.
-    pub fn check_nothing_was_passed_over(&self, served: &[&KindClaim], claimed: &[Claimed], max: usize) {
-        for kind in served {
+    pub fn check_nothing_was_passed_over(
+        &mut self,
+        kinds: &[KindClaim],
+        versions: &[VersionRow],
+        claimed: &[Claimed],
+        max: usize,
+    ) {
+        let runs_on_bound = |job: &&Claimed| {
+            job.run_on.bound && versions.iter().all(|row| !row.current || row.version.name != job.run_on.version.name)
+        };
+        if claimed.iter().any(|job| runs_on_bound(&job)) {
+            self.count("claim: bound alone");
+        }
+        for kind in kinds {
+            let of_handler = || versions.iter().filter(|row| row.version.name == kind.handler);
+            let has_current = of_handler().any(|row| row.current);
+            // Without a current version only replays have something to run on.
+            let is_live = of_handler().any(|row| row.state == HandlerState::Live);
+            let is_served = |job: &Job| has_current || is_live && job.bound.is_some();
             let ids: Vec<_> = claimed.iter().filter(|job| job.kind == kind.kind).map(|job| job.token.job.0).collect();
             let last = ids.iter().map(|id| (self.model.jobs[id].place(), *id)).max();
             let has_room = claimed.len() < max && ids.len() < kind.max;
             for (id, job) in self.model.jobs.iter().filter(|(_, job)| job.kind == kind.kind.as_str()) {
-                if !self.could_have_run(job) {
+                if !is_served(job) || !self.could_have_run(job) {
                     continue;
                 }
                 assert!(!has_room, "job {id} could have been leased and was not: {job:#?}");
@@ -279,11 +226,9 @@ impl World {
 
     fn could_have_run(&self, job: &Job) -> bool {
         let is_suspect = |job: &Job| job.unclean_stops >= SUSPECT_AFTER;
-        // A suspect that has to wait for another holds its place in its lane.
+        // Suspects run one at a time.
         let waits_for_suspect =
-            self.model.jobs.values().any(|other| {
-                other.is_queued() && is_suspect(other) && other.kind == job.kind && other.lane == job.lane
-            });
+            is_suspect(job) && self.model.jobs.values().any(|other| other.is_leased() && is_suspect(other));
         let policy = self.policy(&job.kind);
         job.is_queued()
             && job.visible_at_ms <= self.now_ms
@@ -337,7 +282,7 @@ fn numbers_of(job: &Job) -> [Option<i64>; 12] {
     ]
 }
 
-fn hash_value(value: ValueRef<'_>, hasher: &mut DefaultHasher) {
+pub fn hash_value(value: ValueRef<'_>, hasher: &mut DefaultHasher) {
     match value {
         ValueRef::Null => 0_u8.hash(hasher),
         ValueRef::Integer(number) => number.hash(hasher),

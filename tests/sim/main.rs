@@ -1,17 +1,28 @@
 //! The queue under random schedules: the real store on a real file, a scripted runner in place of guests, a virtual clock,
 //! and a seed that determines everything. A model says what must be true; it is compared with the database after every
-//! step. `LEASEHOLD_SIM_SEED` repeats one run, `LEASEHOLD_SIM_SEEDS` runs that many more.
+//! step. The disk under it fails and loses power, by the same seed. `LEASEHOLD_SIM_SEED` repeats one run,
+//! `LEASEHOLD_SIM_SEEDS` runs that many more, from `LEASEHOLD_SIM_FIRST` on.
 
 mod checkers;
+mod disk;
+mod faults;
 mod model;
 mod operator;
 mod random;
+mod restarts;
+#[path = "../support/rules.rs"]
+mod rules;
 mod runner;
 mod settling;
+mod vfs;
 mod world;
+mod writer;
 
 use std::{
     collections::BTreeMap,
+    num::NonZero,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -23,7 +34,7 @@ const FIXED_SEEDS: u64 = 40;
 const FRESH_SEEDS: u64 = 10;
 
 /// What the fixed seeds have to meet; else the simulation proves nothing of it.
-const MUST_HAPPEN: [&str; 36] = [
+const MUST_HAPPEN: [&str; 47] = [
     "begin: applied",
     "begin: conflict",
     "begin: fresh",
@@ -32,6 +43,7 @@ const MUST_HAPPEN: [&str; 36] = [
     "begin: lease lost",
     "cancelled at once",
     "cancelled when stopped",
+    "claim: bound alone",
     "claim: cap lowered",
     "complete: applied twice",
     "complete: stale",
@@ -48,14 +60,24 @@ const MUST_HAPPEN: [&str; 36] = [
     "ended: suppressed",
     "enqueue: duplicate",
     "enqueue: key conflict",
+    "fault: answered",
+    "fault: no start",
+    "fault: survived",
     "forgotten",
+    "gathered",
+    "gathered: kept",
+    "gathered: lost",
     "heartbeat: extended",
     "heartbeat: lost",
     "lane held",
+    "power cut: after the commit",
+    "power cut: at rest",
+    "power cut: before the commit",
     "replay: no original",
     "replay: refused",
     "replay: resolved",
     "replayed",
+    "restart: at once",
     "restart: clean",
     "restart: kill",
     "settle: late",
@@ -67,8 +89,11 @@ struct Repeat(u64);
 
 impl Drop for Repeat {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("\nrepeat it with: LEASEHOLD_SIM_SEED={} cargo test -p leasehold-store --test sim\n", self.0);
+        if thread::panicking() {
+            eprintln!(
+                "\nrepeat it with: LEASEHOLD_SIM_SEED={} cargo test -p leasehold-store --test sim schedules\n",
+                self.0
+            );
         }
     }
 }
@@ -115,9 +140,18 @@ fn o6_the_queue_holds_its_invariants_under_fresh_schedules() {
     }
     let seeds = number("LEASEHOLD_SIM_SEEDS").unwrap_or(FRESH_SEEDS);
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
-    let first = u64::try_from(now_ms).unwrap();
+    let first = number("LEASEHOLD_SIM_FIRST").unwrap_or_else(|| u64::try_from(now_ms).unwrap());
     println!("seeds {first} to {}", first + seeds - 1);
-    for seed in first..first + seeds {
-        run(seed);
-    }
+    let next = AtomicU64::new(first);
+    let take = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < first + seeds);
+    // Each has its own directory and disk, so that they run side by side.
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(|| {
+                while let Some(seed) = take() {
+                    run(seed);
+                }
+            });
+        }
+    });
 }

@@ -10,7 +10,7 @@ use leasehold_store::{StepBegun, StepEnded};
 pub const PRIORITY_STEP_MS: i64 = 60_000;
 
 /// Everything that is known.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Model {
     /// All jobs that were answered as enqueued and are not forgotten.
     pub jobs: BTreeMap<i64, Job>,
@@ -111,6 +111,11 @@ impl Job {
         matches!(self.state, State::Ended { state: JobState::Dead, .. })
     }
 
+    /// Whether an attempt is open: not so when a job without an attempt left was handed to the reaper.
+    pub const fn has_open_attempt(&self) -> bool {
+        matches!(self.state, State::Leased { handed_to_reaper: false, .. })
+    }
+
     pub const fn is_queued(&self) -> bool {
         matches!(self.state, State::Queued)
     }
@@ -172,7 +177,9 @@ impl Job {
         }
         step.state = StepState::Applied(result);
         step.end_run(attempt, "applied");
-        self.kept.extend(effects);
+        if !matches!(self.state, State::Ended { state, .. } if state != JobState::Dead) {
+            self.kept.extend(effects);
+        }
         let stale = |(by, (_, ended_as)): (&u32, &(bool, Option<&str>))| *by != attempt && *ended_as == Some("stale");
         if step.runs.iter().any(stale) { StepEnded::AppliedTwice } else { StepEnded::Recorded }
     }

@@ -1,19 +1,14 @@
-//! What operators do, and what happens to the daemon: cancel, versions, caps, replays, retention and restarts.
+//! What operators do: cancel, versions, caps, replays, and what retention does for them.
 
-use std::fs;
-
-use leasehold_domain::{
-    DeadLetterId, Digest, HandlerState, HandlerVersion, InDoubtPolicy, JobId, JobState, Outcome, StepName, StopReason,
-    verdict::SUSPECT_AFTER,
-};
+use leasehold_domain::{DeadLetterId, Digest, HandlerState, HandlerVersion, InDoubtPolicy, JobId, JobState, StepName};
 use leasehold_store::{
-    Activated, Cancelled, Discarded, PutVersion, ReplayAnswer, ReplayRequest, Resolution, Retention, Store,
-    StoredVersion, VersionRow,
+    Activated, Cancelled, Discarded, PutVersion, ReplayAnswer, ReplayRequest, Resolution, Retention, StoredVersion,
+    VersionRow,
 };
 
 use crate::{
     model::{Job, PRIORITY_STEP_MS, State, StepState},
-    world::{World, look_into, options},
+    world::World,
 };
 
 impl World {
@@ -25,7 +20,8 @@ impl World {
         // Mostly one of the last, since those have not ended.
         let from = if self.random.chance(70) { ids.len().saturating_sub(15) } else { 0 };
         let id = self.random.pick(&ids[from..]);
-        let found = self.store.cancel(JobId(id), "operator", self.now_ms).await.unwrap();
+        let now_ms = self.now_ms;
+        let found = self.surely(async |store| store.cancel(JobId(id), "operator", now_ms).await).await;
         let Some(job) = self.model.jobs.get_mut(&id) else { return assert_eq!(found, Cancelled::NotFound) };
         match job.state {
             State::Queued => {
@@ -55,8 +51,12 @@ impl World {
             0 => self.put_version(handler).await,
             1..=2 => self.activate_one(handler).await,
             _ => {
-                let version = self.random_version(handler).await.version;
-                self.store.retire_version(&version, "operator", self.now_ms).await.unwrap();
+                let versions = self.versions_of(handler).await;
+                let current: Vec<_> = versions.iter().filter(|row| row.current).collect();
+                let retires_current = !current.is_empty() && self.random.chance(50);
+                let version =
+                    if retires_current { current[0].version.clone() } else { self.random.pick(&versions).version };
+                self.retire(&version).await;
                 let current = self.versions_of(handler).await.into_iter().any(|row| row.current);
                 // Mostly there is a live version; else nothing would ever happen.
                 if !current && self.random.chance(70) {
@@ -71,15 +71,33 @@ impl World {
         let version = HandlerVersion::new(handler, &text).unwrap();
         let digest = Digest::of(format!("{handler} {text}").as_bytes());
         let stored = StoredVersion { version, digest, size_bytes: 1 };
-        assert_eq!(self.store.put_version(stored.clone(), "operator", self.now_ms).await.unwrap(), PutVersion::Stored);
-        assert_eq!(self.store.put_version(stored.clone(), "operator", self.now_ms).await.unwrap(), PutVersion::Same);
+        assert_eq!(self.put(&stored).await, PutVersion::Stored);
+        assert_eq!(self.put(&stored).await, PutVersion::Same);
         let other = StoredVersion { digest: Digest::of(b"other"), ..stored };
-        let refused = self.store.put_version(other, "operator", self.now_ms).await.unwrap();
-        assert_eq!(refused, PutVersion::OtherBytes { stored: digest });
+        assert_eq!(self.put(&other).await, PutVersion::OtherBytes { stored: digest });
     }
 
-    async fn versions_of(&self, handler: &str) -> Vec<VersionRow> {
-        let versions = self.store.versions().await.unwrap();
+    async fn put(&mut self, version: &StoredVersion) -> PutVersion {
+        let now_ms = self.now_ms;
+        self.surely(async |store| store.put_version(version.clone(), "operator", now_ms).await).await
+    }
+
+    async fn activate(&mut self, version: &HandlerVersion, keep_live: bool) -> Activated {
+        let now_ms = self.now_ms;
+        self.surely(async |store| store.activate_version(version, keep_live, "operator", now_ms).await).await
+    }
+
+    async fn retire(&mut self, version: &HandlerVersion) {
+        let now_ms = self.now_ms;
+        self.surely(async |store| store.retire_version(version, "operator", now_ms).await).await;
+    }
+
+    pub async fn versions(&mut self) -> Vec<VersionRow> {
+        self.surely(async |store| store.versions().await).await
+    }
+
+    async fn versions_of(&mut self, handler: &str) -> Vec<VersionRow> {
+        let versions = self.versions().await;
         versions.into_iter().filter(|row| row.version.name.as_str() == handler).collect()
     }
 
@@ -92,7 +110,7 @@ impl World {
         let version = self.random_version(handler).await.version;
         let keep_live = self.random.chance(40);
         let before = self.versions_of(handler).await;
-        let activated = self.store.activate_version(&version, keep_live, "operator", self.now_ms).await.unwrap();
+        let activated = self.activate(&version, keep_live).await;
         let live = before.into_iter().filter(|row| row.state == HandlerState::Live && row.version != version);
         let drained: Vec<_> = if keep_live { Vec::new() } else { live.map(|row| row.version).collect() };
         assert_eq!(activated, Activated::Current { drained });
@@ -100,7 +118,7 @@ impl World {
 
     pub async fn activate_latest(&mut self, handler: &str) {
         let version = self.versions_of(handler).await.pop().unwrap().version;
-        self.store.activate_version(&version, false, "operator", self.now_ms).await.unwrap();
+        self.activate(&version, false).await;
         let current: Vec<_> = self.versions_of(handler).await.into_iter().filter(|row| row.current).collect();
         assert!(current.len() == 1 && current[0].version == version, "{version} is not current");
     }
@@ -116,16 +134,40 @@ impl World {
         }
         let request = self.replay_request(id).await;
         let versions = self.versions_of(request.handler.as_str()).await;
-        let answer = self.store.replay(request.clone()).await.unwrap();
+        let answer = self.surely(async |store| store.replay(request.clone()).await).await;
         self.note_replay(id, &request, &versions, &answer);
+    }
+
+    /// A replay is bound to a version that is live beside the current one, and the current one is retired.
+    pub async fn lose_current_version(&mut self) {
+        let Some(id) = self.model.jobs.iter().find(|(_, job)| job.is_dead()).map(|(id, _)| *id) else { return };
+        let mut request = self.replay_request(id).await;
+        let handler = request.handler.clone();
+        self.activate_latest(handler.as_str()).await;
+        let beside = self.versions_of(handler.as_str()).await.pop().unwrap().version;
+        self.put_version(handler.as_str()).await;
+        let versions = self.versions_of(handler.as_str()).await;
+        let current = versions.last().unwrap().version.clone();
+        self.activate(&current, true).await;
+        let versions = self.versions_of(handler.as_str()).await;
+        request.version = Some(beside);
+        let answer = self.surely(async |store| store.replay(request.clone()).await).await;
+        self.note_replay(id, &request, &versions, &answer);
+        self.retire(&current).await;
+        self.check();
+        self.claim(Some(100)).await;
+        if self.random.chance(70) {
+            self.check();
+            self.activate_latest(handler.as_str()).await;
+        }
     }
 
     async fn discard(&mut self, id: i64) {
         let letter = self.model.jobs[&id].letter.unwrap();
         let mut discards = Vec::new();
         for _ in 0..2 {
-            let now_ms = self.now_ms;
-            discards.push(self.store.discard(DeadLetterId(letter.id), "operator", "given up", now_ms).await.unwrap());
+            let (now_ms, id) = (self.now_ms, DeadLetterId(letter.id));
+            discards.push(self.surely(async |store| store.discard(id, "operator", "given up", now_ms).await).await);
         }
         assert_eq!(discards, [Discarded::Now, Discarded::NotOpen { state: "discarded".into() }]);
         let at_ms = self.now_ms;
@@ -148,11 +190,15 @@ impl World {
             let said = if was_applied { Resolution::Applied(b"found".to_vec()) } else { Resolution::NotApplied };
             resolutions.push((StepName::new(step).unwrap(), said));
         }
-        let named = self.random_version(policy.handler.as_str()).await.version;
+        // Mostly one that is live, so that it has something to run on.
+        let versions = self.versions_of(policy.handler.as_str()).await;
+        let live: Vec<_> = versions.iter().filter(|row| row.state == HandlerState::Live).cloned().collect();
+        let named = if live.is_empty() || self.random.chance(40) { &versions } else { &live };
+        let named = self.random.pick(named).version;
         ReplayRequest {
             dead_letter: DeadLetterId(job.letter.unwrap().id),
             handler: policy.handler,
-            version: self.random.chance(30).then_some(named),
+            version: self.random.chance(50).then_some(named),
             damaged: Vec::new(),
             actor: "operator".into(),
             reason: "again".into(),
@@ -239,7 +285,7 @@ impl World {
             trim_ended_before_ms: forget_ended_before_ms + self.random.between(0, 10_000),
             ended_jobs_max: self.random.below(60),
         };
-        self.store.retain(retention).await.unwrap();
+        self.surely(async |store| store.retain(retention).await).await;
         let ended: Vec<_> = self
             .model
             .jobs
@@ -257,70 +303,5 @@ impl World {
                 self.count("forgotten");
             }
         }
-    }
-
-    /// Restarts once, or over and over with little between, as a job does that crashes its daemon.
-    pub async fn restarts(&mut self) {
-        self.restart().await;
-        while self.random.chance(40) {
-            self.check();
-            self.claim(None).await;
-            self.check();
-            self.restart().await;
-        }
-    }
-
-    /// Stops and starts again: cleanly, or as a kill does.
-    async fn restart(&mut self) {
-        if self.random.chance(30) {
-            self.restart_cleanly().await;
-        } else {
-            self.kill();
-        }
-        assert!(self.store.persisted_clock_ms() <= self.now_ms, "the clock was persisted ahead of its time");
-        assert!(self.store.key_problem().is_none());
-        let orphaned = self.store.leases().await.unwrap();
-        let leased = self.model.jobs.values().filter(|job| job.is_leased()).count();
-        assert_eq!(orphaned.len(), leased, "not the leases of the process before were found");
-        self.store.let_go_held_lanes().await.unwrap();
-        let beside_suspect = orphaned.iter().any(|lease| lease.unclean_stops >= SUSPECT_AFTER);
-        for lease in orphaned {
-            self.end_without_worker(&lease, &Outcome::DaemonStopped { beside_suspect }, false).await;
-        }
-    }
-
-    /// All guests are stopped and their leases released; then the store is closed and opened again.
-    async fn restart_cleanly(&mut self) {
-        for attempt in &mut self.running {
-            attempt.must_end_as.get_or_insert(Outcome::Stopped(StopReason::Shutdown));
-        }
-        while !self.running.is_empty() {
-            self.end_one().await;
-        }
-        self.store.close();
-        // The lock goes with the last handle, so a throw-away store takes this one's place meanwhile.
-        let elsewhere = tempfile::tempdir().unwrap();
-        self.store = Store::open(&options(&elsewhere)).unwrap();
-        self.store = Store::open(&options(&self.directory)).unwrap();
-        self.database = look_into(&self.directory);
-        self.count("restart: clean");
-    }
-
-    /// The files as they stand are all that is left, with a torn write at the end of the log.
-    fn kill(&mut self) {
-        self.running.clear();
-        let directory = tempfile::tempdir().unwrap();
-        for name in ["leasehold.db", "leasehold.db-wal", "leasehold.key"] {
-            fs::copy(self.directory.path().join(name), directory.path().join(name)).unwrap();
-        }
-        let torn = usize::try_from(self.random.below(6_000)).unwrap();
-        let log = directory.path().join("leasehold.db-wal");
-        let mut bytes = fs::read(&log).unwrap();
-        bytes.extend(std::iter::repeat_n(0x5a, torn));
-        fs::write(&log, bytes).unwrap();
-        self.store = Store::open(&options(&directory)).unwrap();
-        self.database = look_into(&directory);
-        self.directory = directory;
-        self.count("restart: kill");
     }
 }

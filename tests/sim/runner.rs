@@ -122,7 +122,7 @@ impl World {
             take_over,
             now_ms: self.now_ms,
         };
-        let found = self.store.begin_step(begin).await.unwrap();
+        let found = self.surely(async |store| store.begin_step(begin.clone()).await).await;
         let others: Vec<u32> = others_running.iter().map(|AttemptNumber(number)| *number).collect();
         let expected = self.model.jobs.get_mut(&token.job.0).map_or(StepBegun::LeaseLost, |job| {
             job.begin(step, token.attempt.0, fingerprint, &others, take_over, self.now_ms)
@@ -184,7 +184,12 @@ impl World {
         let result = format!("{token} {step}").into_bytes();
         let effects = self.random_effects();
         let name = StepName::new(step).unwrap();
-        let found = self.store.complete_step(token, name, result.clone(), effects.clone(), self.now_ms).await.unwrap();
+        let now_ms = self.now_ms;
+        let found = self
+            .surely(async |store| {
+                store.complete_step(token, name.clone(), result.clone(), effects.clone(), now_ms).await
+            })
+            .await;
         let Some(job) = self.model.jobs.get_mut(&token.job.0) else {
             assert_eq!(found, StepEnded::Stale { applied_elsewhere: false }, "{token} of a forgotten job");
             return;
@@ -201,7 +206,8 @@ impl World {
     async fn take_back(&mut self, at: usize, step: &'static str) {
         let token = self.running[at].token;
         self.running[at].open = None;
-        let found = self.store.take_back_step(token, StepName::new(step).unwrap()).await.unwrap();
+        let name = StepName::new(step).unwrap();
+        let found = self.surely(async |store| store.take_back_step(token, name.clone()).await).await;
         let Some(job) = self.model.jobs.get_mut(&token.job.0) else {
             assert_eq!(found, StepEnded::Stale { applied_elsewhere: false }, "{token} of a forgotten job");
             return;

@@ -12,7 +12,7 @@ use leasehold_store::{AttemptRecordText, DeadLetterText, EnqueueJob, LeasedJob, 
 
 use crate::{
     model::{Letter, PRIORITY_STEP_MS, State},
-    runner::store_values,
+    runner::{Attempt, store_values},
     world::World,
 };
 
@@ -24,7 +24,7 @@ fn ended_as(outcome: &Outcome, verdict: &Verdict) -> &'static str {
         (Outcome::Done { .. }, _) => "done",
         (Outcome::Suppressed { .. }, _) => "suppressed",
         (Outcome::LeaseExpired | Outcome::Stopped(_), _) => "expired",
-        (Outcome::DaemonStopped { .. }, _) => "daemon_stopped",
+        (Outcome::DaemonStopped { .. } | Outcome::DaemonStoppedAtOnce, _) => "daemon_stopped",
         (Outcome::HandlerUnavailable { .. } | Outcome::ReplayTargetNotLive { .. }, _) => "not_run",
         _ => "failed",
     }
@@ -40,6 +40,12 @@ fn vocabulary() -> Vocabulary {
     Vocabulary::new(classes.map(|(class, treatment)| (ErrorClass::new(class), treatment)))
 }
 
+/// A settlement and what was decided before it.
+pub struct End {
+    pub settlement: Settlement,
+    pub decision: Decision,
+}
+
 impl World {
     /// Lets one guest end, if its open step allows it, and settles its attempt.
     pub async fn end_one(&mut self) {
@@ -48,16 +54,22 @@ impl World {
         }
         let at = self.random.index(self.running.len());
         let attempt = self.running.swap_remove(at);
+        let effects = self.random_effects();
+        let (facts, chosen) = self.chosen_end(&attempt);
+        self.settle(&attempt.kind, &facts, &chosen, effects, false).await;
+    }
+
+    /// How a guest ends, and what is known of its job then.
+    pub fn chosen_end(&mut self, attempt: &Attempt) -> (JobFacts, Outcome) {
         // A guest that ends well has no step open.
         let free = self.random_outcome();
-        let chosen = match attempt.must_end_as {
+        let chosen = match attempt.must_end_as.clone() {
             Some(outcome) => outcome,
             None if attempt.open.is_some() && matches!(free, Outcome::Done { .. } | Outcome::Suppressed { .. }) => {
                 Outcome::Stopped(StopReason::Shutdown)
             }
             None => free,
         };
-        let effects = self.random_effects();
         let job = self.model.jobs.get(&attempt.token.job.0);
         // What the runner knows of a request to cancel may be older than the request.
         let cancel_requested = job.is_some_and(|job| job.cancel_requested) && self.random.chance(70);
@@ -69,13 +81,13 @@ impl World {
             cancel_requested,
             unclean_stops: attempt.unclean_stops,
         };
-        self.settle(&attempt.kind, &facts, &chosen, effects, false).await;
+        (facts, chosen)
     }
 
     /// Takes the leases that ran out.
     pub async fn reap(&mut self) {
-        let expired = self.store.expired_leases(self.now_ms, 50).await.unwrap();
         let now_ms = self.now_ms;
+        let expired = self.surely(async |store| store.expired_leases(now_ms, 50).await).await;
         let is_expired = |state| matches!(state, State::Leased { expires_at_ms, .. } if expires_at_ms <= now_ms);
         let due = self.model.jobs.values().filter(|job| is_expired(job.state)).count();
         assert_eq!(expired.len(), due.min(50), "not the leases that ran out were found");
@@ -105,6 +117,20 @@ impl World {
         effects: Vec<Effect>,
         only_if_expired: bool,
     ) {
+        let end = self.end_of(kind, facts, outcome, effects, only_if_expired);
+        let settled = self.surely(async |store| store.settle(end.settlement.clone()).await).await;
+        self.note_settled(&end, settled);
+    }
+
+    /// What is decided about an attempt that ended so.
+    pub fn end_of(
+        &mut self,
+        kind: &str,
+        facts: &JobFacts,
+        outcome: &Outcome,
+        effects: Vec<Effect>,
+        only_if_expired: bool,
+    ) -> End {
         let jitter = Jitter::from_bits(self.random.bits());
         let policy = self.policy(kind).clone();
         let decision = decide(facts, outcome, &policy, &vocabulary(), BOUNDS, self.now_ms, jitter);
@@ -119,7 +145,7 @@ impl World {
                 error_class: decision.class().map(|class| class.as_str().to_owned()),
                 ..AttemptRecordText::default()
             },
-            effects: effects.clone(),
+            effects,
             dead_letter: Some(DeadLetterText {
                 view: "{}".into(),
                 masked_key: "key".into(),
@@ -129,21 +155,13 @@ impl World {
             priority_step_ms: PRIORITY_STEP_MS,
             unclean_stops,
         };
-        let settled = self.store.settle(settlement).await.unwrap();
-        self.note_settled(token, &decision, settled, &effects, only_if_expired, unclean_stops, policy.keep_original);
+        End { settlement, decision }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one call, of all that was settled")]
-    fn note_settled(
-        &mut self,
-        token: FencingToken,
-        decision: &Decision,
-        settled: Settled,
-        effects: &[Effect],
-        only_if_expired: bool,
-        unclean_stops: u32,
-        keep_original: bool,
-    ) {
+    /// Notes what an end has come to.
+    pub fn note_settled(&mut self, End { settlement, decision }: &End, settled: Settled) {
+        let Settlement { token, only_if_expired, unclean_stops, .. } = *settlement;
+        let keep_original = settlement.dead_letter.as_ref().unwrap().keep_original;
         let id = token.job.0;
         let job = self.model.jobs.get(&id);
         let is_own = job.is_some_and(|job| job.can_be_settled_by(token.attempt.0, self.now_ms, only_if_expired));
@@ -173,7 +191,7 @@ impl World {
             self.note_death(id, Letter { id: letter, cause: *cause, has_original: keep_original });
         }
         if matches!(expected, Some(JobState::Done | JobState::Suppressed)) {
-            self.note_effects(id, effects);
+            self.note_effects(id, &settlement.effects);
         }
     }
 

@@ -1,7 +1,10 @@
 //! The queue, the clock, the runner's attempts and the model, and one random step after another. Each step says which jobs
 //! it may touch; nothing else may have changed after it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use leasehold_domain::{
     HandlerName, InDoubtPolicy, JobKey, Kind, KindPolicy, Lane, TimestampMs, VersionId, backoff::Backoff,
@@ -14,6 +17,7 @@ use tempfile::TempDir;
 
 use crate::{
     checkers::Rows,
+    disk::Disk,
     model::{Job, Model, PRIORITY_STEP_MS, State},
     random::Random,
     runner::Attempt,
@@ -28,6 +32,7 @@ const DRAIN_ROUNDS: u32 = 5_000;
 
 pub struct World {
     pub store: Store,
+    pub disk: Arc<Disk>,
     pub directory: TempDir,
     /// Looks into the database beside the store.
     pub database: Connection,
@@ -52,15 +57,16 @@ pub fn options(directory: &TempDir) -> StoreOptions {
     StoreOptions {
         directory: directory.path().to_owned(),
         key_file: directory.path().join("leasehold.key"),
-        durability: Durability::Normal,
+        durability: Durability::Full,
         // Often enough that a kill finds the log at all of its stages.
-        wal_autocheckpoint_pages: 500,
+        wal_autocheckpoint_pages: 100,
     }
 }
 
 pub fn look_into(directory: &TempDir) -> Connection {
     let path = options(directory).database();
-    let database = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+    // Past the disk of the simulation, whose faults are not for those who check.
+    let database = Connection::open_with_flags_and_vfs(path, OpenFlags::SQLITE_OPEN_READ_ONLY, c"unix").unwrap();
     database.set_prepared_statement_cache_capacity(64);
     database
 }
@@ -96,10 +102,12 @@ fn kinds() -> Vec<KindPolicy> {
 impl World {
     pub async fn new(seed: u64) -> Self {
         let directory = tempfile::tempdir().unwrap();
+        let disk = Disk::under_directory(directory.path(), seed);
         let store = Store::open(&options(&directory)).unwrap();
         let database = look_into(&directory);
         let mut world = Self {
             store,
+            disk,
             directory,
             database,
             now_ms: START_MS,
@@ -136,7 +144,19 @@ impl World {
 
     /// One random step, and all that must hold after it.
     pub async fn step(&mut self) {
+        let what = self.random.below(100);
         match self.random.below(100) {
+            0..=7 => self.step_with_fault(what).await,
+            8..=11 => self.step_with_power_cut(what).await,
+            12..=13 => self.gather(what < 30).await,
+            _ => self.do_step(what).await,
+        }
+        self.check();
+    }
+
+    /// One step of a hundred kinds.
+    pub async fn do_step(&mut self, what: u64) {
+        match what {
             0..=12 => self.enqueue().await,
             13..=20 => self.advance().await,
             21..=34 => self.claim(None).await,
@@ -145,7 +165,8 @@ impl World {
             69..=78 => self.end_one().await,
             79..=81 => self.overlap().await,
             82..=86 => self.reap().await,
-            87..=88 => self.cancel().await,
+            87 => self.cancel().await,
+            88 => self.lose_current_version().await,
             89..=90 => self.change_version().await,
             91..=94 => self.replay_or_discard().await,
             95 => self.restarts().await,
@@ -153,19 +174,21 @@ impl World {
             97 => self.change_cap(),
             _ => self.runner_dies(),
         }
-        self.check();
     }
 
     async fn enqueue(&mut self) {
         let jobs: Vec<_> = (0..self.random.between(1, 3)).map(|_| self.random_job()).collect();
-        let answers = self.store.enqueue(jobs.clone(), "sim", self.now_ms, PRIORITY_STEP_MS, u64::MAX).await.unwrap();
+        let now_ms = self.now_ms;
+        let answers = self
+            .surely(async |store| store.enqueue(jobs.clone(), "sim", now_ms, PRIORITY_STEP_MS, u64::MAX).await)
+            .await;
         assert_eq!(answers.len(), jobs.len());
         for (job, answer) in jobs.into_iter().zip(answers) {
             self.note_enqueued(job, &answer);
         }
     }
 
-    fn random_job(&mut self) -> EnqueueJob {
+    pub fn random_job(&mut self) -> EnqueueJob {
         let kind = self.random.index(self.kinds.len());
         let key = self.random.chance(40).then(|| JobKey::new(self.random.pick(&KEYS)).unwrap());
         // With a key mostly the same payload, so that a second enqueue is a duplicate and sometimes a conflict.
@@ -183,7 +206,7 @@ impl World {
         }
     }
 
-    fn note_enqueued(&mut self, job: EnqueueJob, answer: &EnqueueAnswer) {
+    pub fn note_enqueued(&mut self, job: EnqueueJob, answer: &EnqueueAnswer) {
         let kind = job.kind.to_string();
         let key = job.key.as_ref().map(ToString::to_string);
         let first = key.and_then(|key| self.model.keys.get(&(kind, key))).cloned();
@@ -233,12 +256,12 @@ impl World {
             0..=11 => self.now_ms += self.random.between(1, 200),
             // To the last moment of the next lease, or to its first moment after.
             12..=15 => {
-                if let Some(expiry_ms) = self.store.next_expiry_ms().await.unwrap() {
+                if let Some(expiry_ms) = self.surely(async |store| store.next_expiry_ms().await).await {
                     self.now_ms = self.now_ms.max(expiry_ms - i64::from(self.random.chance(50)));
                 }
             }
             16..=18 => {
-                if let Some(visible_ms) = self.store.next_visible_ms().await.unwrap() {
+                if let Some(visible_ms) = self.surely(async |store| store.next_visible_ms().await).await {
                     self.now_ms = self.now_ms.max(visible_ms - i64::from(self.random.chance(30)));
                 }
             }
@@ -251,10 +274,11 @@ impl World {
         let drawn = usize::try_from(self.random.between(1, 8)).unwrap();
         let max = max.unwrap_or(drawn);
         let kinds: Vec<_> = self.kinds.iter().map(|policy| self.permits(policy)).collect();
-        let versions = self.store.versions().await.unwrap();
+        let versions = self.versions().await;
         let now_ms = self.now_ms;
         self.model.cooldowns.retain(|_, until_ms| *until_ms > now_ms);
-        let claim = self.store.claim(ClaimRequest { now_ms, max, kinds: kinds.clone() }).await.unwrap();
+        let request = ClaimRequest { now_ms, max, kinds: kinds.clone() };
+        let claim = self.surely(async |store| store.claim(request.clone()).await).await;
         assert!(claim.jobs.len() <= max, "more jobs were leased than asked for");
         for claimed in &claim.jobs {
             self.note_claimed(claimed, &versions);
@@ -265,10 +289,8 @@ impl World {
             job.state = State::Leased { expires_at_ms: now_ms, deadline_ms: now_ms, handed_to_reaper: true };
             self.count("claim: cap lowered");
         }
-        let is_served = |kind: &KindClaim| versions.iter().any(|row| row.version.name == kind.handler && row.current);
-        let served: Vec<_> = kinds.iter().filter(|kind| is_served(kind)).collect();
         if !claim.cut_short {
-            self.check_nothing_was_passed_over(&served, &claim.jobs, max);
+            self.check_nothing_was_passed_over(&kinds, &versions, &claim.jobs, max);
         }
     }
 
@@ -283,6 +305,7 @@ impl World {
             lease_max_ms: policy.deadline_ms + policy.visibility_timeout_ms,
             lane_concurrency: policy.lane_concurrency,
             cooldown: policy.cooldown,
+            bound_only: false,
         }
     }
 
@@ -319,7 +342,8 @@ impl World {
                 beats.push(Beat { token: attempt.token, lease_expires_at_ms });
             }
         }
-        let lost = self.store.heartbeat(beats.clone(), self.now_ms).await.unwrap();
+        let now_ms = self.now_ms;
+        let lost = self.surely(async |store| store.heartbeat(beats.clone(), now_ms).await).await;
         for beat in beats {
             let job = self.model.jobs.get_mut(&beat.token.job.0);
             let held = job.filter(|job| job.is_held_by(beat.token.attempt.0, self.now_ms));

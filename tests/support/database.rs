@@ -4,6 +4,8 @@ use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags, types::FromSql};
 
+use super::rules::NOBODY;
+
 /// A read-only connection.
 pub struct Database(Connection);
 
@@ -34,32 +36,7 @@ impl Database {
     pub fn check(&self) {
         assert_eq!(self.one::<String>("PRAGMA integrity_check"), "ok");
         assert!(self.all::<i64>("SELECT 1 FROM pragma_foreign_key_check").is_empty());
-        let nobody: [(&str, &str); 6] = [
-            ("a job stands in two states", "SELECT id FROM jobs WHERE id IN (SELECT id FROM ended_jobs)"),
-            (
-                "attempt numbers have a gap",
-                "SELECT job_id FROM attempts GROUP BY job_id HAVING count(*) <> max(number) OR min(number) <> 1",
-            ),
-            (
-                "a job's attempt is not its last one",
-                "SELECT id FROM jobs WHERE attempt <> coalesce((SELECT max(number) FROM attempts WHERE job_id = id), 0)",
-            ),
-            (
-                "an attempt is open that holds no lease",
-                "SELECT a.job_id FROM attempts a LEFT JOIN jobs j ON j.id = a.job_id AND j.attempt = a.number AND j.state = 2
-                 WHERE a.ended_at IS NULL AND j.id IS NULL",
-            ),
-            (
-                "a dead job has no open dead letter",
-                "SELECT id FROM ended_jobs e WHERE state = 'dead'
-                 AND NOT EXISTS (SELECT 1 FROM dead_letters d WHERE d.job_id = e.id AND d.state = 'open')",
-            ),
-            (
-                "the depth is not the number of jobs",
-                "SELECT kind FROM depths d WHERE depth <> (SELECT count(*) FROM jobs j WHERE j.kind = d.kind)",
-            ),
-        ];
-        for (what, sql) in nobody {
+        for (what, sql) in NOBODY {
             let sql = format!("SELECT count(*) FROM ({sql})");
             assert_eq!(self.one::<i64>(&sql), 0, "{what}");
         }

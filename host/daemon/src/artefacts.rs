@@ -8,7 +8,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use bytes::Bytes;
 use leasehold_domain::Digest;
+
+use crate::blocking::off_thread;
 
 /// The directory of stored components.
 #[derive(Debug, Clone)]
@@ -53,9 +56,28 @@ impl Artefacts {
     }
 
     /// Stores bytes under their digest, durably. A file that is there and whole is left alone.
-    pub(crate) fn put(&self, bytes: &[u8]) -> Result<Digest, ArtefactError> {
+    pub(crate) async fn put(&self, bytes: Bytes) -> Result<Digest, ArtefactError> {
+        let artefacts = self.clone();
+        off_thread(move || {
+            fail::fail_point!("artefacts.put");
+            artefacts.put_now(&bytes)
+        })
+        .await
+    }
+
+    /// The bytes of a digest, checked against it.
+    pub(crate) async fn get(&self, digest: Digest) -> Result<Vec<u8>, ArtefactError> {
+        let artefacts = self.clone();
+        off_thread(move || {
+            fail::fail_point!("artefacts.get");
+            artefacts.get_now(digest)
+        })
+        .await
+    }
+
+    fn put_now(&self, bytes: &[u8]) -> Result<Digest, ArtefactError> {
         let digest = Digest::of(bytes);
-        if self.get(digest).is_ok() {
+        if self.get_now(digest).is_ok() {
             return Ok(digest);
         }
         let path = self.path(digest);
@@ -73,8 +95,7 @@ impl Artefacts {
         fs::File::open(&self.directory)?.sync_all()
     }
 
-    /// The bytes of a digest, checked against it.
-    pub(crate) fn get(&self, digest: Digest) -> Result<Vec<u8>, ArtefactError> {
+    fn get_now(&self, digest: Digest) -> Result<Vec<u8>, ArtefactError> {
         let path = self.path(digest);
         let bytes = fs::read(&path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => ArtefactError::Missing { path: path.display().to_string() },
@@ -96,17 +117,17 @@ fn io(path: &Path, error: std::io::Error) -> ArtefactError {
 mod tests {
     use super::*;
 
-    #[test]
-    fn h1_a_stored_component_is_checked_against_its_digest() {
+    #[tokio::test]
+    async fn h1_a_stored_component_is_checked_against_its_digest() {
         let directory = tempfile::tempdir().unwrap();
         let artefacts = Artefacts::open(directory.path().join("handlers")).unwrap();
-        let digest = artefacts.put(b"component").unwrap();
-        assert_eq!(artefacts.get(digest).unwrap(), b"component");
+        let digest = artefacts.put(Bytes::from_static(b"component")).await.unwrap();
+        assert_eq!(artefacts.get(digest).await.unwrap(), b"component");
         fs::write(artefacts.path(digest), b"componenT").unwrap();
-        assert!(matches!(artefacts.get(digest), Err(ArtefactError::Damaged { .. })));
-        artefacts.put(b"component").unwrap();
-        assert_eq!(artefacts.get(digest).unwrap(), b"component");
+        assert!(matches!(artefacts.get(digest).await, Err(ArtefactError::Damaged { .. })));
+        artefacts.put(Bytes::from_static(b"component")).await.unwrap();
+        assert_eq!(artefacts.get(digest).await.unwrap(), b"component");
         fs::remove_file(artefacts.path(digest)).unwrap();
-        assert!(matches!(artefacts.get(digest), Err(ArtefactError::Missing { .. })));
+        assert!(matches!(artefacts.get(digest).await, Err(ArtefactError::Missing { .. })));
     }
 }

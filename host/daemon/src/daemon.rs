@@ -25,6 +25,9 @@ pub(crate) struct InForce {
     pub(crate) prepared: HashMap<(HandlerName, Digest), Prepared>,
     /// Handlers whose current version is ready.
     pub(crate) servable: Vec<HandlerName>,
+    /// Handlers whose current version is not, or that have none, while another live one is: it serves the replays that
+    /// are bound to it.
+    pub(crate) serves_replays: Vec<HandlerName>,
     /// Stored components that are missing or damaged.
     pub(crate) damaged: Vec<Digest>,
     /// Kinds that an operator has paused.
@@ -42,6 +45,8 @@ pub struct Daemon {
     in_force: RwLock<Arc<InForce>>,
     /// Serialises what changes which versions are live or under which configuration.
     pub(crate) changing_handlers: tokio::sync::Mutex<()>,
+    /// Serialises pausing, which waits for no compiler.
+    pub(crate) pausing: tokio::sync::Mutex<()>,
     /// Rung when a job may have become claimable.
     pub(crate) claimable: Notify,
     /// Rung when a lease may run out earlier than the reaper thinks.
@@ -66,6 +71,7 @@ impl Daemon {
             config: Arc::new(config),
             prepared: HashMap::new(),
             servable: Vec::new(),
+            serves_replays: Vec::new(),
             damaged: Vec::new(),
             paused: BTreeSet::new(),
         };
@@ -78,6 +84,7 @@ impl Daemon {
             metrics,
             in_force: RwLock::new(Arc::new(in_force)),
             changing_handlers: tokio::sync::Mutex::default(),
+            pausing: tokio::sync::Mutex::default(),
             claimable: Notify::new(),
             reap: Notify::new(),
             stopping: AtomicBool::new(false),
@@ -111,6 +118,11 @@ impl Daemon {
         self.ended.subscribe()
     }
 
+    #[cfg(test)]
+    pub(crate) fn waiting_for_ends(&self) -> usize {
+        self.ended.receiver_count()
+    }
+
     pub(crate) fn job_ended(&self, job: JobId) {
         // Nobody may be waiting.
         let _ = self.ended.send(job);
@@ -120,9 +132,13 @@ impl Daemon {
         Arc::clone(&self.in_force.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts another state in force. Attempts that have begun keep theirs.
-    pub(crate) fn put_in_force(&self, in_force: InForce) {
-        *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(in_force);
+    /// Changes what is in force, whole and with nobody else's change in between. Attempts that have begun keep theirs.
+    pub(crate) fn change_in_force(&self, change: impl FnOnce(&mut InForce)) {
+        let mut in_force = self.in_force.write().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = InForce::clone(&in_force);
+        change(&mut changed);
+        *in_force = Arc::new(changed);
+        drop(in_force);
         self.claimable.notify_one();
     }
 }

@@ -77,18 +77,20 @@ async fn claim(daemon: &Daemon) -> Result<Option<Claim>, StoreError> {
 fn kinds_with_room(daemon: &Daemon, free: usize) -> Vec<KindClaim> {
     let in_force = daemon.in_force();
     let running = daemon.running.count_by_kind();
+    let serves_replays = |policy: &KindPolicy| in_force.serves_replays.contains(&policy.handler);
     let kinds = in_force.config.kinds.values().filter(|policy| {
-        in_force.servable.contains(&policy.handler) && !in_force.paused.contains(policy.kind.as_str())
+        (in_force.servable.contains(&policy.handler) || serves_replays(policy))
+            && !in_force.paused.contains(policy.kind.as_str())
     });
     let with_room = kinds.filter_map(|policy| {
         let used = running.get(&policy.kind).copied().unwrap_or(0);
         let room = policy.concurrency.map_or(free, |limit| (limit as usize).saturating_sub(used)).min(free);
-        (room > 0).then(|| kind_claim(policy, room))
+        (room > 0).then(|| kind_claim(policy, room, serves_replays(policy)))
     });
     with_room.collect()
 }
 
-fn kind_claim(policy: &KindPolicy, max: usize) -> KindClaim {
+fn kind_claim(policy: &KindPolicy, max: usize, bound_only: bool) -> KindClaim {
     KindClaim {
         kind: policy.kind.clone(),
         handler: policy.handler.clone(),
@@ -98,6 +100,7 @@ fn kind_claim(policy: &KindPolicy, max: usize) -> KindClaim {
         lease_max_ms: policy.deadline_ms + SETTLE_GRACE_MS,
         lane_concurrency: policy.lane_concurrency,
         cooldown: policy.cooldown,
+        bound_only,
     }
 }
 

@@ -3,12 +3,14 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use leasehold_domain::{Digest, HandlerName, HandlerState, HandlerVersion};
-use leasehold_sandbox::{ComponentError, Prepared};
+use leasehold_sandbox::{ComponentError, Inspection, Prepared};
 use leasehold_store::{Activated, PutVersion, Retired, StoreError, StoredVersion, VersionRow};
 
 use crate::{
     artefacts::ArtefactError,
+    blocking::off_thread,
     config::{Config, ConfigErrors},
     daemon::{Daemon, InForce},
     metrics,
@@ -124,23 +126,24 @@ impl Daemon {
     /// Stores a component as a version, staged. Name and version come from the component where they are not given.
     pub async fn push_handler(
         &self,
-        bytes: &[u8],
+        bytes: Bytes,
         name: Option<&str>,
         version: Option<&str>,
         actor: &str,
     ) -> Result<Pushed, HandlerError> {
-        let inspection = self.sandbox.inspect(bytes)?;
+        tracing::info!(bytes = bytes.len(), "a component came in; it is checked and stored");
+        let (inspection, digest) = self.inspect(bytes.clone()).await?;
         let name = name.map(str::to_owned).or(inspection.name).ok_or(HandlerError::NoIdentity)?;
         let version = version.map(str::to_owned).or(inspection.version).ok_or(HandlerError::NoIdentity)?;
         let version =
             HandlerVersion::new(&name, &version).map_err(|error| HandlerError::Identity(error.to_string()))?;
-        let digest = Digest::of(bytes);
         if let Some(stored) = self.store.version(&version).await?.filter(|stored| stored.digest != digest) {
             return Err(HandlerError::OtherBytes { version, stored: stored.digest });
         }
         // The file is durable before the row names it: a crash in between leaves a file that nothing names.
-        self.artefacts.put(bytes)?;
-        let row = StoredVersion { version: version.clone(), digest, size_bytes: bytes.len() as u64 };
+        let size_bytes = bytes.len() as u64;
+        self.artefacts.put(bytes).await?;
+        let row = StoredVersion { version: version.clone(), digest, size_bytes };
         match self.store.put_version(row, actor, self.now_ms()).await? {
             PutVersion::OtherBytes { stored } => Err(HandlerError::OtherBytes { version, stored }),
             put => {
@@ -148,6 +151,12 @@ impl Daemon {
                 Ok(Pushed { version, digest, same: put == PutVersion::Same })
             }
         }
+    }
+
+    /// What a component says of itself, and its digest.
+    pub(crate) async fn inspect(&self, bytes: Bytes) -> Result<(Inspection, Digest), HandlerError> {
+        let sandbox = self.sandbox.clone();
+        Ok(off_thread(move || sandbox.inspect(&bytes).map(|inspection| (inspection, Digest::of(&bytes)))).await?)
     }
 
     /// A component that was missing or damaged is intact once its bytes were pushed again; the live versions that it is
@@ -210,24 +219,18 @@ impl Daemon {
         let config = Config::load(&before.config.path)?;
         refuse_what_needs_a_restart(&before.config, &config)?;
         let versions = self.store.versions().await?;
-        let mut in_force = InForce {
-            config: Arc::new(config),
-            prepared: std::collections::HashMap::new(),
-            servable: Vec::new(),
-            damaged: before.damaged.clone(),
-            paused: before.paused.clone(),
-        };
+        let config = Arc::new(config);
+        let mut prepared = std::collections::HashMap::new();
         for row in versions.iter().filter(|row| takes_attempts(row)) {
-            if !in_force.config.handlers.contains_key(&row.version.name) || before.damaged.contains(&row.digest) {
+            if !config.handlers.contains_key(&row.version.name) || before.damaged.contains(&row.digest) {
                 continue;
             }
-            let prepared = self
-                .prepare(&in_force.config, &row.version.name, row.digest)
+            let ready = self
+                .prepare(&config, &row.version.name, row.digest)
                 .await
                 .map_err(|error| ReloadError::Version { version: row.version.clone(), error: Box::new(error) })?;
-            in_force.prepared.insert((row.version.name.clone(), row.digest), prepared);
+            prepared.insert((row.version.name.clone(), row.digest), ready);
         }
-        in_force.servable = servable(&versions, &in_force);
         self.store
             .record_act(
                 actor,
@@ -237,7 +240,11 @@ impl Daemon {
                 self.now_ms(),
             )
             .await?;
-        self.put_in_force(in_force);
+        self.change_in_force(|in_force| {
+            in_force.config = config;
+            in_force.prepared = prepared;
+            serve_with(in_force, &versions);
+        });
         if let Err(error) = self.store.let_go_held_lanes().await {
             // The configuration is in force all the same; held lanes go on when one of their jobs ends.
             tracing::error!(code = error.code(), %error, "lanes that were held back could not be let go");
@@ -276,40 +283,37 @@ impl Daemon {
     async fn prepare(&self, config: &Config, handler: &HandlerName, digest: Digest) -> Result<Prepared, HandlerError> {
         let granted =
             config.handlers.get(handler).ok_or_else(|| HandlerError::NotConfigured { handler: handler.clone() })?;
-        let bytes = self.artefacts.get(digest)?;
+        tracing::info!(%handler, %digest, "a component is made ready");
+        let bytes = self.artefacts.get(digest).await?;
         Ok(self.sandbox.prepare(digest, &bytes, &granted.grants, &granted.limits).await?)
     }
 
     fn add_prepared(&self, row: &VersionRow, prepared: Prepared) {
-        let mut in_force = InForce::clone(&self.in_force());
-        in_force.prepared.insert((row.version.name.clone(), row.digest), prepared);
-        self.put_in_force(in_force);
+        self.change_in_force(|in_force| {
+            in_force.prepared.insert((row.version.name.clone(), row.digest), prepared);
+        });
     }
 
     /// Remembers that a version's stored component is missing or damaged, if that is what the error says.
     fn note_damage(&self, digest: Digest, error: &HandlerError) {
-        let mut in_force = InForce::clone(&self.in_force());
-        if matches!(error, HandlerError::Artefact(_)) && !in_force.damaged.contains(&digest) {
-            in_force.damaged.push(digest);
-            self.put_in_force(in_force);
+        if matches!(error, HandlerError::Artefact(_)) && !self.in_force().damaged.contains(&digest) {
+            self.change_in_force(|in_force| in_force.damaged.push(digest));
         }
     }
 
     fn mark_intact(&self, digest: Digest) {
-        let mut in_force = InForce::clone(&self.in_force());
-        in_force.damaged.retain(|damaged| *damaged != digest);
-        self.put_in_force(in_force);
+        self.change_in_force(|in_force| in_force.damaged.retain(|damaged| *damaged != digest));
     }
 
     /// Takes over which versions are current, and lets go of the components of versions that take no attempts.
     async fn refresh_handlers(&self) -> Result<(), StoreError> {
         let versions = self.store.versions().await?;
-        let mut in_force = InForce::clone(&self.in_force());
-        in_force.prepared.retain(|(name, digest), _| {
-            versions.iter().any(|row| takes_attempts(row) && row.version.name == *name && row.digest == *digest)
+        self.change_in_force(|in_force| {
+            in_force.prepared.retain(|(name, digest), _| {
+                versions.iter().any(|row| takes_attempts(row) && row.version.name == *name && row.digest == *digest)
+            });
+            serve_with(in_force, &versions);
         });
-        in_force.servable = servable(&versions, &in_force);
-        self.put_in_force(in_force);
         for row in &versions {
             metrics::version(
                 row.version.name.as_str(),
@@ -325,9 +329,13 @@ fn takes_attempts(row: &VersionRow) -> bool {
     row.state == HandlerState::Live
 }
 
-fn servable(versions: &[VersionRow], in_force: &InForce) -> Vec<HandlerName> {
-    let ready = |row: &&VersionRow| in_force.prepared.contains_key(&(row.version.name.clone(), row.digest));
-    versions.iter().filter(|row| row.current).filter(ready).map(|row| row.version.name.clone()).collect()
+/// Notes which handlers serve jobs, and which only replays, with the components that are ready.
+fn serve_with(in_force: &mut InForce, versions: &[VersionRow]) {
+    let is_ready = |row: &&VersionRow| in_force.prepared.contains_key(&(row.version.name.clone(), row.digest));
+    let ready: Vec<_> = versions.iter().filter(|row| takes_attempts(row)).filter(is_ready).collect();
+    in_force.servable = ready.iter().filter(|row| row.current).map(|row| row.version.name.clone()).collect();
+    in_force.serves_replays = ready.iter().map(|row| row.version.name.clone()).collect();
+    in_force.serves_replays.retain(|handler| !in_force.servable.contains(handler));
 }
 
 fn refuse_what_needs_a_restart(before: &Config, after: &Config) -> Result<(), ReloadError> {

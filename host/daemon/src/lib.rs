@@ -7,6 +7,7 @@
 mod artefacts;
 mod attempt;
 mod attempt_host;
+mod blocking;
 pub mod cli;
 mod clock;
 pub mod config;
@@ -24,6 +25,7 @@ mod redact;
 mod running;
 mod serve;
 mod settlement;
+mod stop_marker;
 
 pub use handlers::{HandlerError, Pushed, ReloadError};
 pub use operations::{ReplayError, ReplayWish};

@@ -8,7 +8,7 @@ use leasehold_domain::{
 use leasehold_store::{Cancelled, EnqueueAnswer, EnqueueJob, ReplayAnswer, ReplayRequest, Resolution, StoreError};
 
 use crate::{
-    daemon::{Daemon, InForce},
+    daemon::Daemon,
     intake::{self, IntakeError, SentJob},
     metrics,
 };
@@ -146,12 +146,18 @@ impl Daemon {
     async fn damaged_now(&self, handler: &HandlerName) -> Result<Vec<Digest>, StoreError> {
         let versions = self.store.versions().await?.into_iter();
         let live = versions.filter(|row| row.version.name == *handler && row.state == HandlerState::Live);
-        Ok(live.map(|row| row.digest).filter(|digest| self.artefacts.get(*digest).is_err()).collect())
+        let mut damaged = Vec::new();
+        for digest in live.map(|row| row.digest) {
+            if self.artefacts.get(digest).await.is_err() {
+                damaged.push(digest);
+            }
+        }
+        Ok(damaged)
     }
 
     /// Pauses a kind or lets it go on. False when it was so already.
     pub async fn pause_kind(&self, kind: &Kind, pause: bool, actor: &str) -> Result<bool, StoreError> {
-        let _one_at_a_time = self.changing_handlers.lock().await;
+        let _one_at_a_time = self.pausing.lock().await;
         let changed = self.store.pause_kind(kind, pause, actor, self.now_ms()).await?;
         self.read_paused_kinds().await?;
         Ok(changed)
@@ -159,7 +165,7 @@ impl Daemon {
 
     pub(crate) async fn read_paused_kinds(&self) -> Result<(), StoreError> {
         let paused = self.store.paused_kinds().await?.into_iter().map(|paused| paused.kind).collect();
-        self.put_in_force(InForce { paused, ..InForce::clone(&self.in_force()) });
+        self.change_in_force(|in_force| in_force.paused = paused);
         Ok(())
     }
 
@@ -169,11 +175,10 @@ impl Daemon {
         let config = self.config();
         let depths = self.store.depths().await?;
         for kind in config.kinds.keys() {
-            for state in ["waiting", "ready", "leased"] {
-                let matching =
-                    depths.iter().filter(|depth| depth.kind == kind.as_str() && depth.state.as_str() == state);
-                let jobs = matching.clone().map(|depth| depth.jobs).sum();
-                let oldest_ms = matching.map(|depth| now_ms - depth.oldest_visible_at_ms).max().unwrap_or(0);
+            let depth = depths.iter().find(|depth| depth.kind == kind.as_str());
+            let [waiting, ready, leased] = depth.map_or([0; 3], |depth| [depth.waiting, depth.ready, depth.leased]);
+            let oldest_ms = depth.and_then(|depth| depth.oldest_ready_at_ms).map_or(0, |at_ms| now_ms - at_ms);
+            for (state, jobs) in [("waiting", waiting), ("ready", ready), ("leased", leased)] {
                 metrics::queue(kind.as_str(), state, jobs, oldest_ms);
             }
         }

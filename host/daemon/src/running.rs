@@ -118,8 +118,7 @@ impl RunningAttempts {
 
     /// Stops all guests.
     pub(crate) fn stop_all(&self, reason: StopReason) {
-        let tokens: Vec<_> = self.lock().keys().copied().collect();
-        for token in tokens {
+        for token in self.tokens() {
             self.stop(token, reason);
         }
     }
@@ -136,6 +135,11 @@ impl RunningAttempts {
             *counts.entry(running.kind.clone()).or_default() += 1;
         }
         counts
+    }
+
+    /// The attempts that are in memory.
+    pub(crate) fn tokens(&self) -> Vec<FencingToken> {
+        self.lock().keys().copied().collect()
     }
 
     /// How many attempts are in memory.

@@ -17,11 +17,12 @@ use tokio::{
 
 use crate::{
     artefacts::{ArtefactError, Artefacts},
+    blocking::off_thread,
     config::{self, Config},
     daemon::Daemon,
     dispatcher, http,
     maintenance::{handlers_folder, heartbeats, reaper, recovery, relay, retention},
-    metrics,
+    metrics, stop_marker,
 };
 
 /// How long a start waits for what the process before left behind.
@@ -31,6 +32,8 @@ const RECOVERY_PATIENCE: Duration = Duration::from_secs(10);
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a stop waits for requests that are being answered.
 const HTTP_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a stop at once takes to note which attempts ran.
+const NOTE_PATIENCE: Duration = Duration::from_secs(1);
 /// The exit status of a daemon that was told to stop at once.
 const STOPPED_AT_ONCE: i32 = 130;
 
@@ -104,8 +107,8 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     };
     tokio::select! {
         () = stop => {}
-        _ = terminate.recv() => stop_at_once(),
-        _ = interrupt.recv() => stop_at_once(),
+        _ = terminate.recv() => stop_at_once(&daemon).await,
+        _ = interrupt.recv() => stop_at_once(&daemon).await,
     }
     let _ = std::fs::remove_file(&daemon.config().daemon.socket);
     tracing::info!("stopped");
@@ -233,8 +236,24 @@ async fn all_ended(daemon: &Daemon) {
     }
 }
 
-/// A second signal. What is not settled stays leased; the next start gives it back.
-fn stop_at_once() {
+/// A second signal. What is not settled stays leased; the next start gives it back, and blames nobody for it.
+async fn stop_at_once(daemon: &Daemon) {
     tracing::warn!("stopping at once; the next start gives the leases back");
+    let note = async {
+        // What a claim that is under way leases is noted like the rest.
+        let _leasing = daemon.leasing.lock().await;
+        let (data_dir, attempts) = (daemon.config().daemon.data_dir.clone(), daemon.running.tokens());
+        off_thread(move || stop_marker::write(&data_dir, &attempts)).await
+    };
+    // A disk that hangs must not keep the daemon.
+    match tokio::time::timeout(NOTE_PATIENCE, note).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::error!(%error, "it could not be noted that an operator stopped the daemon; it counts as a crash");
+        }
+        Err(_) => {
+            tracing::error!("it could not be noted in time that an operator stopped the daemon; it counts as a crash");
+        }
+    }
     std::process::exit(STOPPED_AT_ONCE);
 }

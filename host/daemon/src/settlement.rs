@@ -29,7 +29,7 @@ pub(crate) const fn ended_as(outcome: &Outcome) -> &'static str {
         Outcome::Stopped(StopReason::Cancelled) => "cancelled",
         Outcome::Stopped(StopReason::Shutdown) | Outcome::StepInProgress { .. } => "released",
         Outcome::LeaseExpired | Outcome::Stopped(StopReason::LeaseLost) => "expired",
-        Outcome::DaemonStopped { .. } => "daemon_stopped",
+        Outcome::DaemonStopped { .. } | Outcome::DaemonStoppedAtOnce => "daemon_stopped",
         Outcome::HandlerUnavailable { .. } | Outcome::ReplayTargetNotLive { .. } => "not_run",
         Outcome::Failed { .. }
         | Outcome::Broke { .. }

@@ -97,6 +97,8 @@ pub enum Outcome {
         /// Whether a suspect ran beside it, which is blamed in its place.
         beside_suspect: bool,
     },
+    /// An operator stopped the daemon at once under the attempt. It says nothing about the job.
+    DaemonStoppedAtOnce,
     /// The version that the attempt was to run on could not be had; no guest ran.
     HandlerUnavailable {
         /// Why.

@@ -38,7 +38,7 @@ impl JobFacts {
     #[must_use]
     pub const fn unclean_stops_after(&self, outcome: &Outcome) -> u32 {
         match outcome {
-            Outcome::DaemonStopped { beside_suspect: true } => self.unclean_stops,
+            Outcome::DaemonStopped { beside_suspect: true } | Outcome::DaemonStoppedAtOnce => self.unclean_stops,
             Outcome::DaemonStopped { beside_suspect: false } => self.unclean_stops.saturating_add(1),
             _ => 0,
         }
@@ -135,6 +135,9 @@ pub fn decide(
             deciding.again_at_once_or_die(Problem::new("lease.expired", "the lease ran out"))
         }
         Outcome::DaemonStopped { beside_suspect } => deciding.daemon_stopped(*beside_suspect),
+        Outcome::DaemonStoppedAtOnce => {
+            deciding.again_at_once_or_die(Problem::new("daemon.stopped", "the daemon was stopped at once"))
+        }
         Outcome::ReplayTargetNotLive { message } => {
             die(Cause::ReplayRefused, Problem::new("replay.version_not_live", message))
         }
@@ -379,6 +382,17 @@ mod tests {
         assert_eq!(decide_so(&suspect, &beside).verdict, dead(Cause::Crashed));
         assert_eq!(decide_so(&last(), &beside).verdict, Verdict::Release { visible_at_ms: NOW_MS });
         assert_eq!(decide_so(&last(), &alone).verdict, dead(Cause::Exhausted));
+    }
+
+    #[test]
+    fn q12_a_stop_at_once_blames_nobody_and_the_attempt_counts() {
+        let stopped = Outcome::DaemonStoppedAtOnce;
+        let suspect = JobFacts { unclean_stops: SUSPECT_AFTER, ..facts() };
+        let again = Verdict::Retry { visible_at_ms: NOW_MS, cooldown_until_ms: None };
+        assert_eq!(decide_so(&suspect, &stopped).verdict, again);
+        assert_eq!(decide_so(&last(), &stopped).verdict, dead(Cause::Exhausted));
+        assert_eq!(suspect.unclean_stops_after(&stopped), SUSPECT_AFTER);
+        assert_eq!(facts().unclean_stops_after(&stopped), 0);
     }
 
     #[test]

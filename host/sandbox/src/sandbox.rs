@@ -115,10 +115,11 @@ impl Sandbox {
         grants: &Grants,
         limits: &AttemptLimits,
     ) -> Result<Prepared, ComponentError> {
-        prepare::check(digest, bytes, grants, self.0.component_max_bytes)?;
+        let component_max_bytes = self.0.component_max_bytes;
         let (engine, files) = (self.0.engine.clone(), self.0.files.clone());
         let (bytes, grants, limits) = (bytes.to_vec(), grants.clone(), limits.clone());
         let work = move || {
+            prepare::check(digest, &bytes, &grants, component_max_bytes)?;
             let component = prepare::compile(&engine, &files, digest, &bytes)?;
             prepare::link(&component, digest, &grants, &limits)
         };

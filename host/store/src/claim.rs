@@ -46,6 +46,8 @@ pub struct KindClaim {
     pub lane_concurrency: Option<u32>,
     /// Whether lanes of the kind may be cooling down.
     pub cooldown: bool,
+    /// Only jobs of replays, which are bound to versions of their own, since the handler's current version can't run.
+    pub bound_only: bool,
 }
 
 /// The version that an attempt runs on.
@@ -214,20 +216,17 @@ struct Taken {
 fn claim(connection: &Connection, request: &ClaimRequest) -> Result<Taken, StoreError> {
     promote_due(connection, request.now_ms)?;
     lanes::end_cooldowns(connection, request.now_ms)?;
-    let serving: Vec<_> =
-        request.kinds.iter().map(|kind| current_version(connection, &kind.handler)).collect::<Result<_, _>>()?;
-    let mut room: Vec<usize> =
-        request.kinds.iter().zip(&serving).map(|(kind, version)| version.as_ref().map_or(0, |_| kind.max)).collect();
+    let serving: Vec<_> = request.kinds.iter().map(|kind| serving(connection, kind)).collect::<Result<_, _>>()?;
+    let mut room: Vec<usize> = request.kinds.iter().map(|kind| kind.max).collect();
     let mut taken = Taken { rows: Vec::new(), used_up: 0, cut_short: false };
     for _ in 0..ROUNDS {
         let mut moved = 0;
-        for candidate in first_in_line(connection, request, &room)? {
+        for candidate in first_in_line(connection, request, &serving, &room)? {
             let kind = &request.kinds[candidate.kind];
-            let Some(version) = &serving[candidate.kind] else { continue };
             if room[candidate.kind] == 0 || taken.rows.len() == request.max {
                 continue;
             }
-            let leased = lease(connection, request.now_ms, kind, version, &candidate)?;
+            let leased = lease(connection, request.now_ms, kind, &serving[candidate.kind], &candidate)?;
             moved += usize::from(!matches!(leased, Leased::AnotherSuspectRuns));
             match leased {
                 Leased::Taken(row) => {
@@ -263,6 +262,25 @@ pub(crate) fn promote_due(connection: &Connection, now_ms: TimestampMs) -> Resul
         .execute([now_ms, PROMOTE_BATCH])?)
 }
 
+/// What serves a kind's jobs.
+enum Serving {
+    /// The handler's current version, and whatever versions replays are bound to.
+    Current(RunOn),
+    /// Versions that are live and not current: nothing but replays runs on them.
+    BoundOnly,
+    Nothing,
+}
+
+fn serving(connection: &Connection, kind: &KindClaim) -> Result<Serving, StoreError> {
+    if let Some(current) = current_version(connection, &kind.handler)?.filter(|_| !kind.bound_only) {
+        return Ok(Serving::Current(current));
+    }
+    let is_live = connection
+        .prepare_cached("SELECT 1 FROM handler_versions WHERE name = ?1 AND state = 'live'")?
+        .exists([kind.handler.as_str()])?;
+    Ok(if is_live { Serving::BoundOnly } else { Serving::Nothing })
+}
+
 fn current_version(connection: &Connection, handler: &HandlerName) -> Result<Option<RunOn>, StoreError> {
     let row = connection
         .prepare_cached(
@@ -296,14 +314,11 @@ fn version_of_row(row: &Row<'_>) -> Result<RunOn, StoreError> {
 fn first_in_line(
     connection: &Connection,
     request: &ClaimRequest,
+    serving: &[Serving],
     room: &[usize],
 ) -> Result<Vec<Candidate>, StoreError> {
     let suspects_may_run = !a_suspect_runs(connection)?;
     let mut candidates = Vec::new();
-    let mut statement = connection.prepare_cached(
-        "SELECT place, id, lane, attempts_used, bound_version_id, unclean_stops >= ?3 FROM jobs
-         WHERE state = 1 AND kind = ?1 AND (unclean_stops < ?3 OR ?4) ORDER BY place, id LIMIT ?2",
-    )?;
     for (index, kind) in request.kinds.iter().enumerate() {
         if room[index] == 0 {
             continue;
@@ -312,24 +327,44 @@ fn first_in_line(
         // way in few transactions.
         let least = if has_lanes(kind) { LANE_HEADS } else { 0 };
         let limit = i64::try_from(room[index].max(least)).unwrap_or(i64::MAX);
-        let heads =
-            statement.query_map(params![kind.kind.as_str(), limit, SUSPECT_AFTER, suspects_may_run], |row| {
-                Ok(Candidate {
-                    place: row.get(0)?,
-                    id: row.get(1)?,
-                    lane: row.get(2)?,
-                    attempts_used: row.get(3)?,
-                    bound_version_id: row.get(4)?,
-                    is_suspect: row.get(5)?,
-                    kind: index,
-                })
-            })?;
-        for head in heads {
-            candidates.push(head?);
-        }
+        let sql = match &serving[index] {
+            Serving::Current(_) => HEADS,
+            Serving::BoundOnly => BOUND_HEADS,
+            Serving::Nothing => continue,
+        };
+        let parameters = params![kind.kind.as_str(), limit, SUSPECT_AFTER, suspects_may_run];
+        candidates.extend(heads(connection, index, sql, parameters)?);
     }
     candidates.sort_by_key(|candidate| (candidate.place, candidate.id));
     Ok(candidates)
+}
+
+const HEADS: &str = "SELECT place, id, lane, attempts_used, bound_version_id, unclean_stops >= ?3 FROM jobs
+    WHERE state = 1 AND kind = ?1 AND (unclean_stops < ?3 OR ?4) ORDER BY place, id LIMIT ?2";
+const BOUND_HEADS: &str = "SELECT place, id, lane, attempts_used, bound_version_id, unclean_stops >= ?3 FROM jobs
+    WHERE state = 1 AND bound_version_id IS NOT NULL AND kind = ?1 AND (unclean_stops < ?3 OR ?4)
+    ORDER BY place, id LIMIT ?2";
+
+/// The first ready jobs of one of the request's kinds.
+fn heads(
+    connection: &Connection,
+    kind: usize,
+    sql: &str,
+    parameters: impl rusqlite::Params,
+) -> Result<Vec<Candidate>, StoreError> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let rows = statement.query_map(parameters, |row| {
+        Ok(Candidate {
+            place: row.get(0)?,
+            id: row.get(1)?,
+            lane: row.get(2)?,
+            attempts_used: row.get(3)?,
+            bound_version_id: row.get(4)?,
+            is_suspect: row.get(5)?,
+            kind,
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 /// Suspects run one at a time beside the rest: the next unclean stop then tells which of them it was.
@@ -347,7 +382,7 @@ fn lease(
     connection: &Connection,
     now_ms: TimestampMs,
     kind: &KindClaim,
-    current: &RunOn,
+    serving: &Serving,
     candidate: &Candidate,
 ) -> Result<Leased, StoreError> {
     if has_lanes(kind)
@@ -363,9 +398,10 @@ fn lease(
         hand_to_reaper(connection, candidate.id, now_ms)?;
         return Ok(Leased::UsedUp);
     }
-    let run_on = match candidate.bound_version_id {
-        None => current.clone(),
-        Some(id) => bound_version(connection, id)?
+    let run_on = match (candidate.bound_version_id, serving) {
+        (None, Serving::Current(current)) => current.clone(),
+        (None, _) => return Err(StoreError::Unexpected(format!("job {} has no version to run on", candidate.id))),
+        (Some(id), _) => bound_version(connection, id)?
             .ok_or_else(|| StoreError::Unexpected(format!("a replay bound to version {id}, which is not stored")))?,
     };
     let row = take_lease(connection, now_ms, kind, candidate.id, run_on)?;

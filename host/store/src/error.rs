@@ -1,10 +1,11 @@
 //! What can go wrong with the store as such. What a caller asked for and can't have is an answer, not an error.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use rusqlite::ErrorCode;
 
-/// A failed call. Nothing of it was kept.
+/// A failed call. Nothing of it was kept; only when the process ends before its next commit can a commit whose sync
+/// failed still be found by the next start.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     /// SQLite refused or failed.
@@ -34,6 +35,15 @@ pub enum StoreError {
         /// How much has to stay free.
         reserve_bytes: u64,
     },
+    /// A question took so long that it was stopped.
+    #[error(
+        "the question took longer than {} ms and was stopped; ask for less, for example by a kind, a state or a cursor",
+        time_box.as_millis()
+    )]
+    TooSlow {
+        /// How long a question may take.
+        time_box: Duration,
+    },
     /// The store has been closed.
     #[error("the store is closed")]
     Closed,
@@ -56,8 +66,14 @@ impl StoreError {
             Self::DoesNotOpen { .. } => "seal_broken",
             Self::Unexpected(_) => "database_unexpected",
             Self::DiskLow { .. } => "disk_low",
+            Self::TooSlow { .. } => "query_too_slow",
             Self::Closed => "closed",
         }
+    }
+
+    /// Whether a progress handler stopped the statement.
+    pub(crate) fn is_interrupt(&self) -> bool {
+        matches!(self, Self::Sqlite(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted))
     }
 
     /// Whether the connection should be closed and the state read anew.

@@ -203,7 +203,7 @@ fn activate(
     now_ms: TimestampMs,
 ) -> Result<Activated, StoreError> {
     let Some(target) = find(connection, version)? else { return Ok(Activated::NotStored) };
-    let others = select(connection, "WHERE name = ?1 AND state = 'live'", [version.name.as_str()])?;
+    let others = select(connection, "WHERE name = ?1 AND state = 'live' ORDER BY id", [version.name.as_str()])?;
     let others = others.into_iter().filter(|other| other.id != target.id);
     let mut drained = Vec::new();
     for other in others {

@@ -1,21 +1,31 @@
 //! Kinds as operators see them: how deep each is, and which are paused. It never holds a kind's rules.
 
-use leasehold_domain::{JobState, Kind, TimestampMs};
+use leasehold_domain::{Kind, TimestampMs};
 use rusqlite::{Connection, params};
 
-use crate::{Store, StoreError, audit, rows, writer::Urgency};
+use crate::{Store, StoreError, audit, writer::Urgency};
 
-/// How many jobs of a kind stand in a state.
+/// How deep a kind is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KindDepth {
     /// The kind, as stored.
     pub kind: String,
-    /// The state.
-    pub state: JobState,
-    /// How many.
-    pub jobs: u64,
-    /// When the first of them became visible.
-    pub oldest_visible_at_ms: TimestampMs,
+    /// How many jobs are not visible yet.
+    pub waiting: u64,
+    /// How many are visible and not leased, held ones included.
+    pub ready: u64,
+    /// How many are leased.
+    pub leased: u64,
+    /// When the one that has been ready the longest became visible.
+    pub oldest_ready_at_ms: Option<TimestampMs>,
+}
+
+impl KindDepth {
+    /// How many jobs have not ended.
+    #[must_use]
+    pub const fn jobs(&self) -> u64 {
+        self.waiting + self.ready + self.leased
+    }
 }
 
 /// A paused kind.
@@ -30,18 +40,21 @@ pub struct Paused {
 }
 
 impl Store {
-    /// How many jobs of each kind wait, are ready and are leased.
+    /// How many jobs of each kind wait, are ready and are leased. It reads a row for each kind, however deep they are.
     pub async fn depths(&self) -> Result<Vec<KindDepth>, StoreError> {
         self.ask(|connection| {
             let mut statement = connection.prepare_cached(
-                "SELECT kind, state, held, count(*), min(visible_at) FROM jobs GROUP BY kind, state, held",
+                "SELECT kind, waiting, ready, leased,
+                        (SELECT min(visible_at) FROM jobs WHERE jobs.kind = depths.kind AND (state = 1 OR held = 1))
+                 FROM depths WHERE depth > 0",
             )?;
             let rows = statement.query_map([], |row| {
                 Ok(KindDepth {
                     kind: row.get(0)?,
-                    state: rows::live_state(row.get(1)?, row.get(2)?),
-                    jobs: row.get(3)?,
-                    oldest_visible_at_ms: row.get(4)?,
+                    waiting: row.get(1)?,
+                    ready: row.get(2)?,
+                    leased: row.get(3)?,
+                    oldest_ready_at_ms: row.get(4)?,
                 })
             })?;
             Ok(rows.collect::<Result<_, _>>()?)

@@ -49,16 +49,25 @@ pub(crate) fn hold(connection: &Connection, id: i64) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Lets go the first held jobs of a lane.
+/// Lets go the first held jobs of a lane. A job that is let go and can't run must not keep back one that could, so two
+/// sorts come on top of the count: suspects, which may have to wait for a suspect of another lane, and as many replays,
+/// which may be all that runs while there is no current version. What was let go in vain is held again.
 pub(crate) fn let_go(connection: &Connection, kind: &str, lane: Option<&str>, count: i64) -> Result<(), StoreError> {
-    connection
-        .prepare_cached(
-            "UPDATE jobs SET state = 1, held = 0 WHERE id IN (
-                 SELECT id FROM jobs WHERE held = 1 AND kind = ?1 AND lane IS ?2 ORDER BY place, id LIMIT ?3)",
-        )?
-        .execute(params![kind, lane, count])?;
+    for sorts in [SUSPECTS, REPLAYS, ALL] {
+        connection
+            .prepare_cached(&format!("UPDATE jobs SET state = 1, held = 0 WHERE id IN ({sorts})"))?
+            .execute(params![kind, lane, count])?;
+    }
     Ok(())
 }
+
+// Told which indexes to take: a lane can have a long backlog, and there are few suspects and replays.
+const SUSPECTS: &str = "SELECT id FROM jobs INDEXED BY jobs_suspects
+    WHERE unclean_stops >= 2 AND held = 1 AND kind = ?1 AND lane IS ?2 AND ?3 > 0";
+const REPLAYS: &str = "SELECT id FROM jobs INDEXED BY jobs_held_bound
+    WHERE held = 1 AND bound_version_id IS NOT NULL AND kind = ?1 AND lane IS ?2 ORDER BY place, id LIMIT ?3";
+const ALL: &str = "SELECT id FROM jobs INDEXED BY jobs_held
+    WHERE held = 1 AND kind = ?1 AND lane IS ?2 ORDER BY place, id LIMIT ?3";
 
 /// Holds back a lane until a time; a cooldown that lasts longer stays.
 pub(crate) fn cool_down(

@@ -52,10 +52,19 @@ impl Store {
             .await
     }
 
-    /// All leases. At a start they belong to a process that is gone, since only one can own the database.
+    /// All leases under which an attempt is open. At a start they belong to a process that is gone, since only one can
+    /// own the database. A job that was handed to the reaper has no open attempt: nothing ran under its lease.
     pub async fn leases(&self) -> Result<Vec<LeasedJob>, StoreError> {
         self.ask_for_daemon(|connection| {
-            leased(connection, &format!("SELECT {COLUMNS} FROM jobs WHERE state = 2 ORDER BY lease_expires_at"), [])
+            leased(
+                connection,
+                &format!(
+                    "SELECT {COLUMNS} FROM jobs WHERE state = 2 AND EXISTS (
+                         SELECT 1 FROM attempts WHERE job_id = jobs.id AND number = jobs.attempt AND ended_at IS NULL)
+                     ORDER BY lease_expires_at"
+                ),
+                [],
+            )
         })
         .await
     }

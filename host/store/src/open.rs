@@ -20,10 +20,13 @@ use crate::{
     writer::Writer,
 };
 
-const MIGRATIONS: [&str; 1] = [include_str!("../migrations/0001_queue.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("../migrations/0001_queue.sql"), include_str!("../migrations/0007_queue_mends.sql")];
 /// How long SQLite waits for another program's lock before a call fails with `database_busy`.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const READERS: usize = 4;
+/// How long a caller's question may take.
+const TIME_BOX: Duration = Duration::from_secs(5);
 /// Connections for what the daemon itself has to know, which no caller's question keeps waiting.
 const OWN_READERS: usize = 2;
 
@@ -144,13 +147,13 @@ impl Store {
         let store = |error: StoreError| OpenError::Store { path: path.display().to_string(), error };
         let latest_ms = Arc::new(AtomicI64::new(persisted_clock_ms(&connection).map_err(store)?.unwrap_or(0)));
         let writer_connection =
-            WriterConnection { connection: Ok(connection), options: options.clone(), path: path.clone() };
+            WriterConnection { connection: Ok(connection), before: None, options: options.clone(), path: path.clone() };
         let thread = |error| OpenError::Io { path: path.display().to_string(), error };
         Ok(Self {
             shared: Arc::new(Shared {
                 writer: Writer::start(writer_connection, Arc::clone(&latest_ms)).map_err(thread)?,
-                readers: Readers::new(path.clone(), READERS),
-                own_readers: Readers::new(path.clone(), OWN_READERS),
+                readers: Readers::new(path.clone(), READERS, Some(TIME_BOX)),
+                own_readers: Readers::new(path.clone(), OWN_READERS, None),
                 keys: Arc::new(keys),
                 job_ids: JobIds::default(),
                 latest_ms,
@@ -231,7 +234,7 @@ fn open_database(options: &StoreOptions, path: &Path) -> Result<(Connection, Key
     if is_new && let Err(problem) = keys {
         return Err(Problem::Store(StoreError::KeyUnavailable(problem.to_string())));
     }
-    let mut connection = open_connection(path, options)?;
+    let mut connection = open_connection(path, options, is_new)?;
     migrate(&mut connection)?;
     let status = keys::check(&connection, &options.key_file, keys)?;
     Ok((connection, status))
@@ -256,7 +259,7 @@ fn refuse_unknown_schema(path: &Path) -> Result<(), Problem> {
     if tables > 0 && (own < 4 || found == 0) { Err(Problem::Foreign) } else { Ok(()) }
 }
 
-fn open_connection(path: &Path, options: &StoreOptions) -> Result<Connection, StoreError> {
+fn open_connection(path: &Path, options: &StoreOptions, is_new: bool) -> Result<Connection, StoreError> {
     let connection = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
@@ -267,10 +270,13 @@ fn open_connection(path: &Path, options: &StoreOptions) -> Result<Connection, St
         Durability::Full => "FULL",
         Durability::Normal => "NORMAL",
     };
-    // Vacuum mode can only be set before the first table is made; later it is without effect.
+    if is_new {
+        // Only before the first table is made. Later it would change nothing and write all the same, which a full disk
+        // refuses.
+        connection.execute_batch("PRAGMA auto_vacuum = INCREMENTAL")?;
+    }
     connection.execute_batch(&format!(
-        "PRAGMA auto_vacuum = INCREMENTAL;
-         PRAGMA journal_mode = WAL;
+        "PRAGMA journal_mode = WAL;
          PRAGMA synchronous = {synchronous};
          PRAGMA wal_autocheckpoint = {};
          PRAGMA journal_size_limit = 67108864;
@@ -297,6 +303,8 @@ fn persisted_clock_ms(connection: &Connection) -> Result<Option<i64>, StoreError
 /// The writer's connection, which can be opened anew after an I/O error.
 pub(crate) struct WriterConnection {
     connection: Result<Connection, StoreError>,
+    /// The connection that failed, until another is open.
+    before: Option<Connection>,
     options: StoreOptions,
     path: PathBuf,
 }
@@ -306,13 +314,20 @@ impl WriterConnection {
         self.connection.as_ref().map_err(Clone::clone)
     }
 
-    /// Closes the connection and opens another: after an I/O error at a commit nobody knows what SQLite still holds in
-    /// memory, so the state is read anew.
+    /// Opens another connection and closes this one: after an I/O error at a commit nobody knows what SQLite still holds
+    /// in memory, so the state is read anew. In this order, because the log may hold the commit whole although its sync
+    /// failed: the next connection after the last one was closed would recover the log from its file and take that commit
+    /// for done, and its calls would be run a second time.
     pub(crate) fn reopen(&mut self) {
-        self.connection = Err(StoreError::Closed);
-        self.connection = open_connection(&self.path, &self.options);
-        if let Err(error) = &self.connection {
-            tracing::error!(%error, path = %self.path.display(), "the database could not be opened again");
+        if let Ok(connection) = std::mem::replace(&mut self.connection, Err(StoreError::Closed)) {
+            self.before = Some(connection);
+        }
+        self.connection = open_connection(&self.path, &self.options, false);
+        match &self.connection {
+            Ok(_) => self.before = None,
+            Err(error) => {
+                tracing::error!(%error, path = %self.path.display(), "the database could not be opened again");
+            }
         }
     }
 

@@ -71,6 +71,10 @@ fn settlement(token: FencingToken, verdict: Verdict, now_ms: i64) -> Settlement 
 }
 
 async fn claim(store: &Store, now_ms: i64) -> Claim {
+    claim_of(store, now_ms, false).await
+}
+
+async fn claim_of(store: &Store, now_ms: i64, bound_only: bool) -> Claim {
     let kind = KindClaim {
         kind: Kind::new("k").unwrap(),
         handler: HandlerName::new("h").unwrap(),
@@ -80,6 +84,7 @@ async fn claim(store: &Store, now_ms: i64) -> Claim {
         lease_max_ms: 5_000,
         lane_concurrency: Some(2),
         cooldown: true,
+        bound_only,
     };
     store.claim(ClaimRequest { now_ms, max: 4, kinds: vec![kind] }).await.unwrap()
 }
@@ -114,6 +119,8 @@ async fn do_everything_hot(store: &Store) {
     let retry = Verdict::Retry { visible_at_ms: 20, cooldown_until_ms: Some(20) };
     store.settle(settlement(second, retry, 10)).await.unwrap();
     store.next_visible_ms().await.unwrap();
+    store.depths().await.unwrap();
+    claim_of(store, 20, true).await;
     let leased = claim(store, 30).await.jobs;
     let die = Verdict::Die { cause: Cause::Poison, cooldown_until_ms: None };
     store.settle(settlement(leased[0].token, die, 40)).await.unwrap();

@@ -3,7 +3,7 @@
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rusqlite::{Connection, OpenFlags};
@@ -11,15 +11,20 @@ use tokio::sync::Semaphore;
 
 use crate::{Store, StoreError};
 
+/// How many of SQLite's steps lie between two looks at the clock.
+const STEPS_BETWEEN_LOOKS: std::ffi::c_int = 10_000;
+
 pub(crate) struct Readers {
     path: PathBuf,
+    /// How long one question may take.
+    time_box: Option<Duration>,
     permits: Arc<Semaphore>,
     idle: Arc<Mutex<Vec<Connection>>>,
 }
 
 impl Readers {
-    pub(crate) fn new(path: PathBuf, count: usize) -> Self {
-        Self { path, permits: Arc::new(Semaphore::new(count)), idle: Arc::default() }
+    pub(crate) fn new(path: PathBuf, count: usize, time_box: Option<Duration>) -> Self {
+        Self { path, time_box, permits: Arc::new(Semaphore::new(count)), idle: Arc::default() }
     }
 
     /// Closes the idle connections; later questions are refused.
@@ -55,11 +60,11 @@ impl Readers {
         let readers = self;
         let permit = Arc::clone(&readers.permits).acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let idle = Arc::clone(&readers.idle);
-        let path = readers.path.clone();
+        let (path, time_box) = (readers.path.clone(), readers.time_box);
         tokio::task::spawn_blocking(move || {
             let pooled = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let connection = pooled.map_or_else(|| open(&path), Ok)?;
-            let answer = in_snapshot(&connection, question);
+            let answer = in_time(&connection, time_box, question);
             idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
             drop(permit);
             answer
@@ -67,6 +72,21 @@ impl Readers {
         .await
         .map_err(|_| StoreError::Closed)?
     }
+}
+
+/// A question that takes too long is stopped: it would keep the log from being moved into the database, and other
+/// questions waiting.
+fn in_time<T>(
+    connection: &Connection,
+    time_box: Option<Duration>,
+    question: impl FnOnce(&Connection) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let Some(time_box) = time_box else { return in_snapshot(connection, question) };
+    let until = Instant::now() + time_box;
+    connection.progress_handler(STEPS_BETWEEN_LOOKS, Some(move || Instant::now() > until))?;
+    let answer = in_snapshot(connection, question);
+    connection.progress_handler(0, None::<fn() -> bool>)?;
+    answer.map_err(|error| if error.is_interrupt() { StoreError::TooSlow { time_box } } else { error })
 }
 
 /// All statements of one question see the same state.
@@ -87,4 +107,28 @@ fn open(path: &PathBuf) -> Result<Connection, StoreError> {
     connection.set_prepared_statement_cache_capacity(64);
     connection.execute_batch("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -4096;")?;
     Ok(connection)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn o6_a_question_that_takes_too_long_is_stopped_and_says_so_and_the_next_is_answered() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("some.db");
+        Connection::open(&path).unwrap().execute_batch("CREATE TABLE numbers (number)").unwrap();
+        let readers = Readers::new(path, 1, Some(Duration::from_millis(50)));
+        let endless =
+            "WITH RECURSIVE number (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number) SELECT max(n) FROM number";
+        for _ in 0..2 {
+            let asked =
+                readers.ask(|connection| Ok(connection.query_row(endless, [], |row| row.get::<_, i64>(0))?)).await;
+            let error = asked.unwrap_err();
+            assert_eq!(error.code(), "query_too_slow");
+            assert!(error.to_string().contains("50 ms"), "{error}");
+            let next = readers.ask(|connection| Ok(connection.query_row("SELECT 7", [], |row| row.get::<_, i64>(0))?));
+            assert_eq!(next.await.unwrap(), 7);
+        }
+    }
 }

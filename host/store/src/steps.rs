@@ -213,7 +213,9 @@ fn complete_step(
         return stale(connection, token, name);
     }
     end_run(connection, token, name, "applied")?;
-    effects::keep(connection, keys, token.job.0, name, effects)?;
+    if can_succeed(connection, token)? {
+        effects::keep(connection, keys, token.job.0, name, effects)?;
+    }
     // The beginner that was overtaken may have come to its end before this run did.
     let ran_elsewhere = connection
         .prepare_cached(
@@ -221,6 +223,16 @@ fn complete_step(
         )?
         .exists(params![token.job.0, name, token.attempt.0])?;
     Ok(if ran_elsewhere { StepEnded::AppliedTwice } else { StepEnded::Recorded })
+}
+
+/// Whether the job may still end well, by itself or after a replay. What a late completion would keep for one that has
+/// ended would become real never.
+fn can_succeed(connection: &Connection, token: FencingToken) -> Result<bool, StoreError> {
+    Ok(connection
+        .prepare_cached(
+            "SELECT 1 FROM jobs WHERE id = ?1 UNION ALL SELECT 1 FROM ended_jobs WHERE id = ?1 AND state = 'dead'",
+        )?
+        .exists([token.job.0])?)
 }
 
 fn stale(connection: &Connection, token: FencingToken, name: &str) -> Result<StepEnded, StoreError> {

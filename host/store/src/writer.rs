@@ -260,9 +260,7 @@ impl Worker {
     /// The transaction as such has failed, and nothing of it has happened.
     fn recover(&mut self, error: &StoreError, calls: Vec<Box<dyn Call>>) {
         tracing::warn!(%error, calls = calls.len(), "a transaction failed; its calls run again singly");
-        if error.is_io() {
-            self.connection.reopen();
-        }
+        self.reopen_after(error);
         for call in calls {
             self.run_singly(call);
         }
@@ -277,6 +275,9 @@ impl Worker {
             }
             Ran::TransactionLost => Err(StoreError::Unexpected("the transaction was rolled back by SQLite".into())),
         });
+        if let Err(error) = &committed {
+            self.reopen_after(error);
+        }
         call.answer(committed);
     }
 
@@ -287,6 +288,12 @@ impl Worker {
             let _ = connection.execute_batch("ROLLBACK");
         }
         self.persisted_ms = 0;
+    }
+
+    fn reopen_after(&mut self, error: &StoreError) {
+        if error.is_io() {
+            self.connection.reopen();
+        }
     }
 
     fn begin(&mut self) -> Result<(), StoreError> {

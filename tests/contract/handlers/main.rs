@@ -8,6 +8,7 @@
 #[path = "../../support/mod.rs"]
 mod support;
 
+mod blocked;
 mod checks;
 mod doubt;
 mod folder;

@@ -67,6 +67,27 @@ fn h2_a_version_that_is_kept_live_serves_bound_jobs_alone() {
 }
 
 #[test]
+fn r1_a_replay_runs_on_its_version_after_the_current_one_was_retired() {
+    let daemon = Daemon::with_misbehave(&ConfigText::default().kind("attempts = 1"));
+    let letter = dead(&daemon, &json!({ "do": "fail", "as": "retry", "class": "handler.told" }));
+    let job = letter["job_id"].as_i64().unwrap();
+    push_second(&daemon);
+    daemon.ask(&["handlers", "activate", SECOND, "--keep-live"]).json();
+    daemon.ask(&["handlers", "retire", SECOND]).json();
+    let unbound = daemon.enqueue("job", &json!({ "do": "count" }), &[]);
+    replay(&daemon, job, &["--version", FIRST]).json();
+    assert_eq!(daemon.wait(job), "dead");
+    assert_eq!(daemon.job(job)["attempts"][1]["handler"], FIRST);
+    assert_eq!(
+        daemon.job(unbound)["attempts"],
+        json!([]),
+        "a job that is bound to nothing waits for a current version"
+    );
+    activate(&daemon, SECOND);
+    assert_eq!(daemon.wait(unbound), "done");
+}
+
+#[test]
 fn h2_a_draining_version_ends_its_attempts_takes_no_others_and_retires() {
     let server = Server::answering(|_, _| Reply::Held(Box::new(Reply::status(200))));
     let config = ConfigText::default().kind("attempts = 1").reaching(server.url());

@@ -79,6 +79,7 @@ fn claimed(daemon: &Daemon, kind: &str) -> Vec<(i64, Vec<u8>)> {
             lease_max_ms: 1_000,
             lane_concurrency: None,
             cooldown: false,
+            bound_only: false,
         }],
     };
     let claim = block_on(store.claim(request)).unwrap();

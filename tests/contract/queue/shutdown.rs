@@ -136,6 +136,61 @@ fn q12_a_second_signal_stops_at_once_and_corrupts_nothing() {
     assert_eq!(attempts(&daemon, job), ended([("daemon_stopped", true), ("done", true)]));
 }
 
+/// How many unclean stops in a row the only job was running at.
+fn unclean_stops(daemon: &Daemon) -> i64 {
+    daemon.database().one("SELECT unclean_stops FROM jobs")
+}
+
+/// Stops the daemon with two signals.
+fn stop_at_once(daemon: &mut Daemon) {
+    daemon.signal(Signal::TERM);
+    daemon.signal(Signal::INT);
+    assert_eq!(daemon.wait_for_exit().code(), Some(130));
+}
+
+#[test]
+fn q12_stopping_at_once_over_and_over_blames_no_job() {
+    let server = holding();
+    let config = ConfigText::default().reaching(server.url()).daemon("shutdown_grace = \"1m\"").kind("attempts = 9");
+    let mut daemon = Daemon::with_misbehave(&config);
+    let job = daemon.enqueue("job", &get(&server), &[]);
+    for round in 1..=4 {
+        server.wait_for(round);
+        stop_at_once(&mut daemon);
+        assert_eq!(unclean_stops(&daemon), 0);
+        daemon.run();
+    }
+    server.wait_for(5);
+    assert_eq!(unclean_stops(&daemon), 0);
+    server.let_go();
+    assert_eq!(daemon.wait(job), "done");
+    assert_eq!(daemon.job(job)["attempts_used"], 5, "each of them had its attempt");
+    daemon.database().check();
+}
+
+#[test]
+fn q12_the_note_of_a_stop_at_once_excuses_no_later_crash() {
+    let server = holding();
+    let config = ConfigText::default().reaching(server.url()).daemon("shutdown_grace = \"1m\"").kind("attempts = 9");
+    let mut daemon = Daemon::with_misbehave(&config);
+    let job = daemon.enqueue("job", &get(&server), &[]);
+    server.wait_for(1);
+    stop_at_once(&mut daemon);
+    let note = daemon.data().join("stopped-at-once.json");
+    let bytes = std::fs::read(&note).unwrap();
+    daemon.run();
+    server.wait_for(2);
+    assert!(!note.exists(), "a note is taken away when it has done its work");
+    // Should it stay all the same, it is of an attempt that has ended.
+    daemon.kill();
+    std::fs::write(&note, bytes).unwrap();
+    daemon.run();
+    server.wait_for(3);
+    assert_eq!(unclean_stops(&daemon), 1);
+    server.let_go();
+    assert_eq!(daemon.wait(job), "done");
+}
+
 #[test]
 fn q12_a_verdict_that_can_not_be_written_does_not_keep_the_daemon_from_stopping() {
     let mut daemon =

@@ -60,7 +60,7 @@ pub(super) async fn push_self_named(
 async fn store(api: &Api, version: Option<HandlerVersion>, body: Body, actor: &Actor) -> Result<Response, Refusal> {
     let component = body::read(body, api.daemon.config().sandbox.component_max_bytes).await?;
     let (name, number) = version.map(|version| (version.name.to_string(), version.version.to_string())).unzip();
-    let pushed = api.daemon.push_handler(&component, name.as_deref(), number.as_deref(), &actor.name).await?;
+    let pushed = api.daemon.push_handler(component, name.as_deref(), number.as_deref(), &actor.name).await?;
     let status = if pushed.same { StatusCode::OK } else { StatusCode::CREATED };
     let (version, digest) = (pushed.version.to_string(), pushed.digest.to_string());
     Ok((status, Json(PushAnswer { version, digest, already_stored: pushed.same })).into_response())

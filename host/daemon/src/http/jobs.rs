@@ -120,24 +120,26 @@ pub(super) async fn wait(
 ) -> Result<Json<JobStateAnswer>, Refusal> {
     let WaitQuery { timeout_ms } = body::query(&uri)?;
     let timeout = Duration::from_millis(timeout_ms.unwrap_or(WAIT_DEFAULT_MS).min(WAIT_MAX_MS));
+    let until = tokio::time::Instant::now() + timeout;
     let id = JobId(id(&path)?);
     // Listening begins before the job is looked at, so that an end in between is not missed.
     let mut ends = api.daemon.ended_jobs();
-    let job = find(&api, &actor, &path).await?;
-    if job.summary.state.is_end() {
-        return Ok(Json(state_answer(id, job.summary.state)));
-    }
     let mut stopping = api.stopping.clone();
-    tokio::select! {
-        () = ended(id, &mut ends) => {}
-        () = tokio::time::sleep(timeout) => {}
-        _ = stopping.wait_for(|stopping| *stopping) => {}
+    let mut goes_on = true;
+    loop {
+        let job = find(&api, &actor, &path).await?;
+        if job.summary.state.is_end() || !goes_on {
+            return Ok(Json(state_answer(id, job.summary.state)));
+        }
+        goes_on = tokio::select! {
+            () = ended(id, &mut ends) => true,
+            () = tokio::time::sleep_until(until) => false,
+            _ = stopping.wait_for(|stopping| *stopping) => false,
+        };
     }
-    let job = find(&api, &actor, &path).await?;
-    Ok(Json(state_answer(id, job.summary.state)))
 }
 
-/// Resolves when the job may have ended. Who falls behind in listening looks for himself.
+/// Resolves when the job may have ended: also when so many others have that its own end may have been missed.
 async fn ended(id: JobId, ends: &mut tokio::sync::broadcast::Receiver<JobId>) {
     loop {
         match ends.recv().await {

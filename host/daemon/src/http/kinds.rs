@@ -46,27 +46,23 @@ fn view(
     let live_version = versions.iter().find(is_live).map(|row| row.version.to_string());
     // A version that is live and can't run, since its component is damaged, serves nobody either.
     let is_served = policy.is_some_and(|policy| servable.contains(&policy.handler));
-    let own = || depths.iter().filter(|depth| depth.kind == kind);
-    let ready = || own().filter(|depth| depth.state == JobState::Ready);
+    let depth = depths.iter().find(|depth| depth.kind == kind);
     KindView {
         handler: policy.map(|policy| policy.handler.to_string()),
         owner: policy.map(|policy| policy.owner.clone()),
-        waiting_for_handler: !is_served && own().any(|depth| depth.jobs > 0),
+        waiting_for_handler: !is_served && depth.is_some_and(|depth| depth.jobs() > 0),
         live_version,
         paused: false,
-        depth: depth_by_state(own()),
-        oldest_ready_at: ready().map(|depth| depth.oldest_visible_at_ms).min().map(Timestamp::from_ms),
+        depth: depth.map(depth_by_state).unwrap_or_default(),
+        oldest_ready_at: depth.and_then(|depth| depth.oldest_ready_at_ms).map(Timestamp::from_ms),
         kind,
     }
 }
 
-/// Held jobs are ready as well, so a state can have several depths.
-fn depth_by_state<'a>(depths: impl Iterator<Item = &'a KindDepth>) -> BTreeMap<String, u64> {
-    let mut by_state = BTreeMap::new();
-    for depth in depths {
-        *by_state.entry(depth.state.as_str().to_owned()).or_default() += depth.jobs;
-    }
-    by_state
+/// The states in which there are jobs.
+fn depth_by_state(depth: &KindDepth) -> BTreeMap<String, u64> {
+    let states = [(JobState::Waiting, depth.waiting), (JobState::Ready, depth.ready), (JobState::Leased, depth.leased)];
+    states.into_iter().filter(|(_, jobs)| *jobs > 0).map(|(state, jobs)| (state.as_str().to_owned(), jobs)).collect()
 }
 
 pub(super) async fn pause(api: State<Api>, actor: Extension<Actor>, kind: Path<String>) -> Result<StatusCode, Refusal> {

@@ -38,6 +38,7 @@ payload = "bytes"
 /// A daemon that answers and runs nothing. It ends with its value.
 struct Served {
     client: Client,
+    daemon: Arc<Daemon>,
     directory: TempDir,
     stop: Option<oneshot::Sender<()>>,
     serving: tokio::task::JoinHandle<std::io::Result<()>>,
@@ -64,8 +65,8 @@ impl Served {
         let listener = http::bind(&socket).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async { stopped.await.unwrap_or_default() };
-        let serving = tokio::spawn(http::serve(listener, daemon, shutdown));
-        Self { client: Client::new(&socket), directory, stop: Some(stop), serving }
+        let serving = tokio::spawn(http::serve(listener, Arc::clone(&daemon), shutdown));
+        Self { client: Client::new(&socket), daemon, directory, stop: Some(stop), serving }
     }
 }
 
@@ -287,6 +288,13 @@ async fn status_of(socket: &std::path::Path, operation: Operation) -> String {
     answer
 }
 
+#[test]
+fn o6_a_question_that_takes_too_long_may_be_asked_again() {
+    let too_slow = leasehold_store::StoreError::TooSlow { time_box: Duration::from_secs(5) };
+    let problem = super::refusal::problem_of_store(&too_slow);
+    assert_eq!((problem.code.as_str(), problem.status), ("query_too_slow", 503));
+}
+
 #[tokio::test]
 async fn o5_every_documented_route_is_served() {
     let served = Served::start();
@@ -296,6 +304,30 @@ async fn o5_every_documented_route_is_served() {
         assert!(!answer.contains("method_not_allowed") && !answer.contains("nothing is at"), "{operation:?}: {answer}");
         assert!(!answer.starts_with("HTTP/1.1 5"), "{operation:?}: {answer}");
     }
+}
+
+#[tokio::test]
+async fn o1_who_waits_for_a_job_hears_of_its_end_however_many_others_end_meanwhile() {
+    let served = Served::start();
+    let id = served.client.enqueue(&job("pay", "k", "1")).await.unwrap().id;
+    let waiting = tokio::spawn({
+        let client = served.client.clone();
+        async move { client.wait(id, &WaitQuery { timeout_ms: Some(60_000) }).await }
+    });
+    while served.daemon.waiting_for_ends() == 0 {
+        tokio::task::yield_now().await;
+    }
+    // More of them, in one go, than the one who waits can keep up with.
+    for other in 0..10_000 {
+        served.daemon.job_ended(leasehold_domain::JobId(1_000 + other));
+    }
+    // Whoever falls behind has looked again by the time that other calls were answered.
+    for _ in 0..3 {
+        served.client.job(id).await.unwrap();
+    }
+    served.client.cancel(id).await.unwrap();
+    let answer = waiting.await.unwrap().unwrap();
+    assert_eq!((answer.state, answer.ended), (JobState::Cancelled, true));
 }
 
 #[tokio::test]

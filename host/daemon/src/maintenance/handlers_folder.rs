@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use bytes::Bytes;
 use leasehold_domain::{Digest, HandlerVersion};
 use notify::{
     Event, EventKind, RecursiveMode, Watcher as _,
@@ -15,7 +16,7 @@ use notify::{
 };
 use tokio::sync::mpsc;
 
-use crate::daemon::Daemon;
+use crate::{blocking::off_thread, daemon::Daemon};
 
 /// Who is named in the audit log.
 const ACTOR: &str = "handlers folder";
@@ -132,13 +133,14 @@ impl Folder {
     /// The bytes decide, never the file's size and time: a file can be replaced by another of the same.
     async fn take(&mut self, path: &Path) -> Result<(), FolderError> {
         let max_bytes = self.daemon.config().sandbox.component_max_bytes;
-        let bytes = read(path, max_bytes)?;
-        let digest = Digest::of(&bytes);
+        let file = path.to_owned();
+        let read = move || read(&file, max_bytes).map(|bytes| (Digest::of(&bytes), Bytes::from(bytes)));
+        let (digest, bytes) = off_thread(read).await?;
         if self.taken.get(path) == Some(&digest) {
             return Ok(());
         }
-        let (name, version) = self.identity(path, &bytes)?;
-        let pushed = self.daemon.push_handler(&bytes, Some(&name), Some(&version), ACTOR).await?;
+        let (name, version) = self.identity(path, bytes.clone()).await?;
+        let pushed = self.daemon.push_handler(bytes, Some(&name), Some(&version), ACTOR).await?;
         if !pushed.same {
             tracing::info!(file = %path.display(), version = %pushed.version, "a component from the handlers folder is stored");
         }
@@ -150,8 +152,8 @@ impl Folder {
     }
 
     /// The component's own name and version, else those of the file's name.
-    fn identity(&self, path: &Path, bytes: &[u8]) -> Result<(String, String), FolderError> {
-        let own = self.daemon.sandbox.inspect(bytes).map_err(crate::HandlerError::from)?;
+    async fn identity(&self, path: &Path, bytes: Bytes) -> Result<(String, String), FolderError> {
+        let (own, _) = self.daemon.inspect(bytes).await?;
         if let (Some(name), Some(version)) = (own.name, own.version) {
             return Ok((name, version));
         }

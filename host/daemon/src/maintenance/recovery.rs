@@ -9,7 +9,7 @@ use leasehold_store::{LeasedJob, StoreError};
 use tokio::task::JoinSet;
 
 use super::reaper::end_without_worker;
-use crate::daemon::Daemon;
+use crate::{daemon::Daemon, stop_marker};
 
 /// The leases that the process before left behind. They are read before this one takes any.
 pub(crate) async fn orphaned(daemon: &Daemon) -> Result<Vec<LeasedJob>, StoreError> {
@@ -24,18 +24,25 @@ pub(crate) async fn run(daemon: Arc<Daemon>, orphaned: Vec<LeasedJob>) {
     if let Err(error) = daemon.store.let_go_held_lanes().await {
         tracing::error!(code = error.code(), %error, "lanes that were held back could not be let go; each goes on when one of its jobs ends");
     }
-    let is_suspect = |lease: &LeasedJob| lease.unclean_stops >= SUSPECT_AFTER;
+    let data_dir = daemon.config().daemon.data_dir.clone();
+    let stopped_at_once = stop_marker::read(&data_dir);
+    let is_suspect =
+        |lease: &LeasedJob| lease.unclean_stops >= SUSPECT_AFTER && !stopped_at_once.contains(&lease.token);
     let beside_suspect = orphaned.iter().any(is_suspect);
     let mut ends = JoinSet::new();
     for lease in orphaned {
         if is_suspect(&lease) {
             tracing::error!(token = %lease.token, kind = %lease.kind, "the daemon stopped under a suspect, which is blamed for it");
         }
+        let outcome = if stopped_at_once.contains(&lease.token) {
+            Outcome::DaemonStoppedAtOnce
+        } else {
+            Outcome::DaemonStopped { beside_suspect }
+        };
         let daemon = Arc::clone(&daemon);
-        ends.spawn(async move {
-            end_without_worker(&daemon, &lease, Outcome::DaemonStopped { beside_suspect }, false).await;
-        });
+        ends.spawn(async move { end_without_worker(&daemon, &lease, outcome, false).await });
     }
     ends.join_all().await;
+    stop_marker::remove(&data_dir);
     daemon.claimable.notify_one();
 }

@@ -2,7 +2,9 @@
 //!
 //! A test's name begins with its clause of the contract. Time is a parameter, so nothing here waits for it.
 
+mod depths;
 mod enqueue;
+mod held;
 mod leases;
 mod opening;
 mod order;

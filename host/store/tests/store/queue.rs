@@ -152,6 +152,7 @@ pub fn kind(kind: &str) -> KindClaim {
         lease_max_ms: LEASE_MAX_MS,
         lane_concurrency: None,
         cooldown: false,
+        bound_only: false,
     }
 }
 
