@@ -7,6 +7,7 @@
 mod artefacts;
 mod attempt;
 mod attempt_host;
+mod bulk_replays;
 pub mod cli;
 mod clock;
 pub mod config;
@@ -25,6 +26,7 @@ mod running;
 mod serve;
 mod settlement;
 
+pub use bulk_replays::{BulkStart, BulkWish};
 pub use handlers::{HandlerError, Pushed, ReloadError};
 pub use operations::{ReplayError, ReplayWish};
 pub use serve::{ServeError, serve};
