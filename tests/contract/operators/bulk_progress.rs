@@ -53,7 +53,11 @@ fn r6_with_a_probe_the_rest_goes_only_once_its_job_has_ended_well() {
 
 #[test]
 fn r6_a_probe_that_dies_stops_the_rest_and_a_resume_tries_the_next_one() {
-    let server = mending_server(|order| if order == "a" { Reply::Broken } else { ok() });
+    let server = mending_server(|order| match order {
+        "a" => Reply::Broken,
+        "b" => Reply::Held(Box::new(ok())),
+        _ => ok(),
+    });
     let daemon = daemon_reaching(&server);
     dead_orders(&daemon, &server, &["a", "b", "c"]);
     let id = start(&daemon, &["--probe"]);
@@ -70,10 +74,14 @@ fn r6_a_probe_that_dies_stops_the_rest_and_a_resume_tries_the_next_one() {
     assert_eq!((waited.status, waited.refusal()), (5, "ended_otherwise".into()));
 
     assert_eq!(daemon.ask(&["replays", "resume", &id]).json()["changed"], true);
+    server.wait_for(5);
+    let probing = show(&daemon, &id);
+    assert_eq!((&probing["state"], counts(&probing, ["replayed", "pending"])), (&json!("probing"), [2, 1]));
+    server.let_go();
     let settled = settle(&daemon, &id);
     assert_eq!((&settled["state"], settled.get("stop_reason")), (&json!("done"), None), "{settled}");
     assert_eq!(counts(&settled, ["done", "dead", "pending"]), [2, 1, 0]);
-    assert_eq!(orders_after(&server, 4)[0], "b", "the next one was not the probe");
+    assert_eq!(orders_after(&server, 4), ["b", "c"]);
     check(&daemon);
 }
 
