@@ -138,7 +138,7 @@ impl fmt::Display for Rate {
 pub struct Pace {
     /// Since when.
     pub since_ms: TimestampMs,
-    /// How many members have gone since.
+    /// How many members were replayed since. One that is refused costs nobody anything, and so no time either.
     pub gone: u64,
 }
 

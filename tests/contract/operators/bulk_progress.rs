@@ -155,7 +155,9 @@ fn r6_a_step_that_was_applied_is_not_applied_again_by_a_bulk_replay() {
 fn r6_members_go_in_order_at_their_rate_and_a_restart_is_no_burst() {
     let server = mending_server(|_| ok());
     let mut daemon = daemon_reaching(&server);
+    die(&daemon, "job", &told("poison", "shop.defect"), 2);
     dead_orders(&daemon, &server, &["a", "b", "c", "d"]);
+    // Those that are refused come first, and take none of the hour.
     let id = start(&daemon, &["--rate", "1/h"]);
     server.wait_for(5);
     daemon.terminate();
@@ -166,7 +168,7 @@ fn r6_members_go_in_order_at_their_rate_and_a_restart_is_no_burst() {
     server.wait_for(7);
     assert_eq!(orders_after(&server, 4), ["a", "b", "c"]);
     let stopped = daemon.ask(&["replays", "stop", &id]).json()["bulk_replay"].clone();
-    assert_eq!((&stopped["rate"], counts(&stopped, ["replayed", "pending"])), (&json!("1/h"), [3, 1]));
+    assert_eq!((&stopped["rate"], counts(&stopped, ["replayed", "refused", "pending"])), (&json!("1/h"), [3, 2, 1]));
     assert_eq!(counts(&settle(&daemon, &id), ["done", "pending"]), [3, 1]);
     check(&daemon);
 }
@@ -282,6 +284,23 @@ fn r6_when_its_kind_is_not_configured_any_more_the_whole_stops_and_can_be_resume
     daemon.ask(&["reload"]).json();
     daemon.ask(&["replays", "resume", &id]).json();
     assert_eq!(counts(&settle(&daemon, &id), ["done", "pending"]), [2, 0]);
+}
+
+#[test]
+fn r6_with_too_little_disk_left_no_member_goes_and_it_goes_on_once_there_is_some() {
+    let server = mending_server(|_| ok());
+    let daemon = daemon_reaching(&server);
+    dead_orders(&daemon, &server, &["a", "b"]);
+    daemon.write_config(&reaching(&server).queue("disk_reserve = \"1024GiB\""));
+    daemon.ask(&["reload"]).json();
+    let id = start(&daemon, &["--rate", "1/h"]);
+    daemon.wait_for_log("a bulk replay could not go on; it is tried again");
+    assert_eq!(counts(&show(&daemon, &id), ["replayed", "pending"]), [0, 2]);
+    daemon.write_config(&reaching(&server));
+    daemon.ask(&["reload"]).json();
+    // It was the disk that kept the first one back, not the rate.
+    server.wait_for(3);
+    assert_eq!(orders_after(&server, 2), ["a"]);
 }
 
 #[test]

@@ -131,8 +131,7 @@ async fn step(daemon: &Daemon, run: &BulkRun, pace: &mut Pace) -> Result<Looked,
     match next(&standing, now_ms) {
         Next::Go(count) => {
             let count = usize::try_from(count).unwrap_or(usize::MAX).min(run.pending.len());
-            pace.gone += count as u64;
-            go(daemon, run, count).await?;
+            go(daemon, run, count, pace).await?;
         }
         Next::WaitUntil(at_ms) => return Ok(Looked::DueAt(at_ms)),
         Next::AwaitProbe => return Ok(Looked::AwaitsProbe),
@@ -154,7 +153,9 @@ async fn step(daemon: &Daemon, run: &BulkRun, pace: &mut Pace) -> Result<Looked,
 }
 
 /// Gives the next members their turns. Each is a transaction of its own; together they share a commit.
-async fn go(daemon: &Daemon, run: &BulkRun, count: usize) -> Result<(), StoreError> {
+async fn go(daemon: &Daemon, run: &BulkRun, count: usize, pace: &mut Pace) -> Result<(), StoreError> {
+    // What comes back into the queue takes room, as an enqueue does; it waits until there is some.
+    daemon.check_disk()?;
     let in_force = daemon.in_force();
     let Some(policy) = in_force.config.kinds.get(&run.kind) else {
         let reason = format!("kind {} is not configured any more; configure it, and resume", run.kind);
@@ -178,7 +179,10 @@ async fn go(daemon: &Daemon, run: &BulkRun, count: usize) -> Result<(), StoreErr
     let mut failed = Ok(());
     for (dead_letter, taken) in run.pending.iter().zip(taken) {
         match taken {
-            Ok(TurnTaken::Replayed(_)) => metrics::bulk_replay_turn(run.kind.as_str(), "replayed"),
+            Ok(TurnTaken::Replayed(_)) => {
+                pace.gone += 1;
+                metrics::bulk_replay_turn(run.kind.as_str(), "replayed");
+            }
             Ok(TurnTaken::Refused { code }) => {
                 metrics::bulk_replay_turn(run.kind.as_str(), "refused");
                 tracing::warn!(bulk_replay = %run.id, %dead_letter, code, "a dead letter was refused at its turn");

@@ -7,7 +7,7 @@ use leasehold_domain::{DeadLetterId, Digest, HandlerVersion, TimestampMs, replay
 use rusqlite::Connection;
 
 use super::{
-    select::{BULK_MEMBERS_MAX, BulkSettings, Matched, matching, waits_in},
+    select::{BULK_MEMBERS_MAX, BulkSettings, Matched, matching},
     token::{PREVIEW_VALID_MS, Seen},
 };
 use crate::{
@@ -75,7 +75,7 @@ impl Store {
 }
 
 fn preview(connection: &Connection, keys: &Keys, settings: &BulkSettings) -> Result<Previewed, StoreError> {
-    let matched = matching(connection, &settings.selection, None)?;
+    let matched = matching(connection, &settings.selection)?;
     if matched.len() > BULK_MEMBERS_MAX {
         return Ok(Previewed::TooMany);
     }
@@ -84,9 +84,9 @@ fn preview(connection: &Connection, keys: &Keys, settings: &BulkSettings) -> Res
     let mut preview = Preview { matching: matched.len() as u64, ..Preview::default() };
     for letter in &matched {
         preview.count(connection, letter)?;
-        let refusal = match (&target, waits_in(connection, letter.id)?) {
+        let refusal = match (&target, letter.waits_in) {
             (Err(refusal), _) => Some((refusal.code().to_owned(), refusal.to_string())),
-            (Ok(_), Some(bulk)) => Some(waiting_elsewhere(bulk.0)),
+            (Ok(_), Some(bulk)) => Some(waiting_elsewhere(bulk)),
             (Ok(target), None) => {
                 let request = settings.replay_of(DeadLetterId(letter.id), target.version.clone());
                 match decide(connection, &request, &candidates)? {

@@ -1,8 +1,8 @@
 //! Which dead letters a bulk replay is about. What a filter looks at never changes in a dead letter, and one that is
 //! closed never opens again: so a selection up to an id can lose matches, and never gains one.
 
-use leasehold_domain::{BulkReplayId, Cause, DeadLetterId, Digest, HandlerName, HandlerVersion, Kind, TimestampMs};
-use rusqlite::{Connection, OptionalExtension, params};
+use leasehold_domain::{Cause, DeadLetterId, Digest, HandlerName, HandlerVersion, Kind, TimestampMs};
+use rusqlite::{Connection, Params};
 use serde::{Deserialize, Serialize};
 
 use crate::{StoreError, replay::ReplayRequest};
@@ -74,52 +74,50 @@ pub(super) struct Matched {
     pub(super) cause: String,
     pub(super) error_class: String,
     pub(super) version: Option<String>,
+    /// The running bulk replay in which it waits for its turn.
+    pub(super) waits_in: Option<i64>,
 }
 
-/// The open dead letters that match, by id, up to one; one more than a bulk replay may have when there are too many.
-pub(super) fn matching(
-    connection: &Connection,
-    selection: &Selection,
-    through: Option<i64>,
-) -> Result<Vec<Matched>, StoreError> {
-    let mut statement = connection.prepare_cached(
-        "SELECT id, job_id, cause, error_class, version FROM dead_letters
-         WHERE state = 'open' AND kind = ?1 AND id <= ?2
-           AND (?3 IS NULL OR error_class = ?3) AND (?4 IS NULL OR cause = ?4) AND (?5 IS NULL OR version = ?5)
-           AND (?6 IS NULL OR died_at >= ?6) AND (?7 IS NULL OR died_at < ?7)
-         ORDER BY id LIMIT ?8",
-    )?;
-    let rows = statement.query_map(
-        params![
-            selection.kind.as_str(),
-            through.unwrap_or(i64::MAX),
-            selection.error_class,
-            selection.cause.map(Cause::as_str),
-            selection.died_on.as_ref().map(ToString::to_string),
-            selection.since_ms,
-            selection.until_ms,
-            BULK_MEMBERS_MAX + 1
-        ],
-        |row| {
-            Ok(Matched {
-                id: row.get(0)?,
-                job: row.get(1)?,
-                cause: row.get(2)?,
-                error_class: row.get(3)?,
-                version: row.get(4)?,
-            })
-        },
-    )?;
+/// The open dead letters `d` that a selection matches, up to an id. The eighth parameter is left to the statement.
+pub(super) const MATCHES: &str = "d.state = 'open' AND d.kind = ?1 AND d.id <= ?2
+    AND (?3 IS NULL OR d.error_class = ?3) AND (?4 IS NULL OR d.cause = ?4) AND (?5 IS NULL OR d.version = ?5)
+    AND (?6 IS NULL OR d.died_at >= ?6) AND (?7 IS NULL OR d.died_at < ?7)";
+
+/// The running bulk replay in which the dead letter `d` waits for its turn.
+pub(super) const WAITS_IN: &str = "(SELECT m.bulk_replay_id
+    FROM bulk_replay_members m JOIN bulk_replays b ON b.id = m.bulk_replay_id
+    WHERE m.dead_letter_id = d.id AND m.state = 'pending' AND b.state = 'running' LIMIT 1)";
+
+/// The parameters of a statement that looks for matches.
+pub(super) fn parameters(selection: &Selection, through: i64, last: i64) -> impl Params {
+    (
+        selection.kind.as_str().to_owned(),
+        through,
+        selection.error_class.clone(),
+        selection.cause.map(Cause::as_str),
+        selection.died_on.as_ref().map(ToString::to_string),
+        selection.since_ms,
+        selection.until_ms,
+        last,
+    )
+}
+
+/// The open dead letters that match, by id; one more than a bulk replay may have when there are too many.
+pub(super) fn matching(connection: &Connection, selection: &Selection) -> Result<Vec<Matched>, StoreError> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT d.id, d.job_id, d.cause, d.error_class, d.version, {WAITS_IN} FROM dead_letters d
+         WHERE {MATCHES} ORDER BY d.id LIMIT ?8"
+    ))?;
+    let limit = i64::try_from(BULK_MEMBERS_MAX).unwrap_or(i64::MAX).saturating_add(1);
+    let rows = statement.query_map(parameters(selection, i64::MAX, limit), |row| {
+        Ok(Matched {
+            id: row.get(0)?,
+            job: row.get(1)?,
+            cause: row.get(2)?,
+            error_class: row.get(3)?,
+            version: row.get(4)?,
+            waits_in: row.get(5)?,
+        })
+    })?;
     Ok(rows.collect::<Result<_, _>>()?)
-}
-
-/// The running bulk replay in which a dead letter waits for its turn.
-pub(super) fn waits_in(connection: &Connection, dead_letter: i64) -> Result<Option<BulkReplayId>, StoreError> {
-    Ok(connection
-        .prepare_cached(
-            "SELECT m.bulk_replay_id FROM bulk_replay_members m JOIN bulk_replays b ON b.id = m.bulk_replay_id
-             WHERE m.dead_letter_id = ?1 AND m.state = 'pending' AND b.state = 'running' LIMIT 1",
-        )?
-        .query_row([dead_letter], |row| row.get(0).map(BulkReplayId))
-        .optional()?)
 }

@@ -12,7 +12,7 @@ use rusqlite::{Connection, params};
 use serde_json::json;
 
 use super::{
-    select::{BulkSettings, Matched, matching, waits_in},
+    select::{BulkSettings, MATCHES, WAITS_IN, parameters},
     token::{Seen, TokenRefusal},
 };
 use crate::{Store, StoreError, audit, handlers, keys::Keys, writer::Urgency};
@@ -70,9 +70,9 @@ impl Store {
     }
 }
 
-/// The members, and what the preview saw that is none of them.
+/// How many members there are, and how much of what the preview saw is none.
 struct Split {
-    members: Vec<Matched>,
+    members: u64,
     closed: u64,
     elsewhere: u64,
     bulk_replay: Option<BulkReplayId>,
@@ -96,38 +96,35 @@ fn begin(connection: &Connection, keys: &Keys, start: &StartBulkReplay) -> Resul
         Err(refusal) => return Ok(Started::Refused(refusal)),
     };
     let split = split(connection, settings, &seen)?;
-    if split.members.is_empty() {
+    if split.members == 0 {
         let Split { closed, elsewhere, bulk_replay, .. } = split;
         return Ok(Started::NothingLeft { closed, elsewhere, bulk_replay });
     }
     let id = insert(connection, start, target, &split)?;
-    for member in &split.members {
-        connection
-            .prepare_cached(
-                "INSERT INTO bulk_replay_members (bulk_replay_id, dead_letter_id, job_id) VALUES (?1, ?2, ?3)",
-            )?
-            .execute([id, member.id, member.job])?;
-    }
-    write_audit(connection, id, start, &target.version, split.members.len())?;
+    let sql = format!(
+        "INSERT INTO bulk_replay_members (bulk_replay_id, dead_letter_id, job_id)
+         SELECT ?8, d.id, d.job_id FROM dead_letters d WHERE {MATCHES} AND {WAITS_IN} IS NULL"
+    );
+    connection.prepare_cached(&sql)?.execute(parameters(&settings.selection, seen.through, id))?;
+    write_audit(connection, id, start, &target.version, split.members)?;
     Ok(Started::Now(BulkReplayId(id)))
 }
 
 /// A dead letter that waits in another running bulk replay is left to that one, so that two operators who start the same
 /// set have one replay of each.
 fn split(connection: &Connection, settings: &BulkSettings, seen: &Seen) -> Result<Split, StoreError> {
-    let matched = matching(connection, &settings.selection, Some(seen.through))?;
-    let closed = seen.count.saturating_sub(matched.len() as u64);
-    let mut split = Split { members: Vec::new(), closed, elsewhere: 0, bulk_replay: None };
-    for letter in matched {
-        match waits_in(connection, letter.id)? {
-            None => split.members.push(letter),
-            Some(other) => {
-                split.elsewhere += 1;
-                split.bulk_replay.get_or_insert(other);
-            }
-        }
-    }
-    Ok(split)
+    let sql =
+        format!("SELECT count(*), count({WAITS_IN}), min({WAITS_IN}) FROM dead_letters d WHERE {MATCHES} LIMIT ?8");
+    let (matching, elsewhere, other): (u64, u64, Option<i64>) =
+        connection.prepare_cached(&sql)?.query_row(parameters(&settings.selection, seen.through, 1), |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })?;
+    Ok(Split {
+        members: matching.saturating_sub(elsewhere),
+        closed: seen.count.saturating_sub(matching),
+        elsewhere,
+        bulk_replay: other.map(BulkReplayId),
+    })
 }
 
 fn insert(
@@ -157,7 +154,7 @@ fn insert(
             start.settings.now_ms,
             split.closed,
             split.elsewhere,
-            split.members.len()
+            split.members
         ])?;
     Ok(connection.last_insert_rowid())
 }
@@ -167,7 +164,7 @@ fn write_audit(
     id: i64,
     start: &StartBulkReplay,
     target: &HandlerVersion,
-    members: usize,
+    members: u64,
 ) -> Result<(), StoreError> {
     let settings = &start.settings;
     let detail = json!({
