@@ -7,5 +7,6 @@
 mod support;
 
 mod blame;
+mod bulk;
 mod points;
 mod webhooks;

@@ -206,6 +206,7 @@ impl World {
             payload: self.random.chance(40).then(|| format!("corrected {}", self.next()).into_bytes()),
             resolutions,
             begin_again: policy.in_doubt == InDoubtPolicy::BeginAgain,
+            bulk_replay: None,
             now_ms: self.now_ms,
             priority_step_ms: PRIORITY_STEP_MS,
         }

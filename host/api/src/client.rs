@@ -16,9 +16,11 @@ pub use error::ClientError;
 use transport::{Answer, Request};
 
 use crate::{
-    ActivateQuery, AuditEntry, AuditFilter, BatchAnswer, DeadLetterFilter, DeadLetterSummary, DeadLetterView,
-    DiscardRequest, EnqueueAnswer, EnqueueRequest, HandlerView, JobFilter, JobStateAnswer, JobSummary, JobView,
-    KindView, Operation, Page, PushAnswer, ReloadAnswer, ReplayAnswer, ReplayRequest, WaitQuery,
+    ActivateQuery, AuditEntry, AuditFilter, BatchAnswer, BulkReplayChange, BulkReplayFilter, BulkReplayMember,
+    BulkReplayMemberFilter, BulkReplayPreview, BulkReplayPreviewRequest, BulkReplayRequest, BulkReplayView,
+    DeadLetterFilter, DeadLetterSummary, DeadLetterView, DiscardRequest, EnqueueAnswer, EnqueueRequest, HandlerView,
+    JobFilter, JobStateAnswer, JobSummary, JobView, KindView, Operation, Page, PushAnswer, ReloadAnswer, ReplayAnswer,
+    ReplayRequest, WaitQuery,
 };
 
 /// A client of the daemon behind one Unix socket.
@@ -88,6 +90,50 @@ impl Client {
     /// Gives a dead letter up.
     pub async fn discard(&self, id: i64, discard: &DiscardRequest) -> Result<()> {
         self.done(Request::new(Operation::DiscardDeadLetter, &[&id.to_string()]).json(discard)?).await
+    }
+
+    /// Shows what a bulk replay would do.
+    pub async fn preview_bulk_replay(&self, asked: &BulkReplayPreviewRequest) -> Result<BulkReplayPreview> {
+        self.answer(Request::new(Operation::PreviewBulkReplay, &[]).json(asked)?.repeatable()).await
+    }
+
+    /// Starts a bulk replay that was previewed. It is not tried again when the connection is lost: look for it first.
+    pub async fn start_bulk_replay(&self, asked: &BulkReplayRequest) -> Result<BulkReplayView> {
+        self.answer(Request::new(Operation::StartBulkReplay, &[]).json(asked)?).await
+    }
+
+    /// Lists bulk replays.
+    pub async fn bulk_replays(&self, filter: &BulkReplayFilter) -> Result<Page<BulkReplayView>> {
+        self.answer(Request::new(Operation::ListBulkReplays, &[]).query(filter)?).await
+    }
+
+    /// Shows a bulk replay.
+    pub async fn bulk_replay(&self, id: i64) -> Result<BulkReplayView> {
+        self.answer(Request::new(Operation::ShowBulkReplay, &[&id.to_string()])).await
+    }
+
+    /// Lists the members of a bulk replay.
+    pub async fn bulk_replay_members(
+        &self,
+        id: i64,
+        filter: &BulkReplayMemberFilter,
+    ) -> Result<Page<BulkReplayMember>> {
+        self.answer(Request::new(Operation::ListBulkReplayMembers, &[&id.to_string()]).query(filter)?).await
+    }
+
+    /// Lets no further member of a bulk replay go.
+    pub async fn stop_bulk_replay(&self, id: i64) -> Result<BulkReplayChange> {
+        self.answer(Request::new(Operation::StopBulkReplay, &[&id.to_string()])).await
+    }
+
+    /// Lets a stopped bulk replay go on.
+    pub async fn resume_bulk_replay(&self, id: i64) -> Result<BulkReplayChange> {
+        self.answer(Request::new(Operation::ResumeBulkReplay, &[&id.to_string()])).await
+    }
+
+    /// Waits until nothing of a bulk replay is under way, at most as long as the query says.
+    pub async fn wait_for_bulk_replay(&self, id: i64, query: &WaitQuery) -> Result<BulkReplayView> {
+        self.answer(Request::new(Operation::WaitForBulkReplay, &[&id.to_string()]).query(query)?).await
     }
 
     /// Lists stored handler versions.

@@ -129,6 +129,9 @@ pub struct ReplayView {
     pub digest: String,
     /// Whether the payload was corrected with it.
     pub payload_corrected: bool,
+    /// The bulk replay that it was a part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bulk_replay_id: Option<i64>,
     /// When it was asked for.
     pub requested_at: Timestamp,
     /// The state that the job ended in; absent until then.

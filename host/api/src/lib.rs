@@ -4,6 +4,7 @@
 //! Nothing here decides anything about a job: the daemon answers, this crate gives the answers their shape.
 
 pub mod audit;
+pub mod bulk_replay;
 pub mod client;
 pub mod dead_letter;
 pub mod handler;
@@ -18,6 +19,10 @@ pub mod schema;
 pub mod timestamp;
 
 pub use audit::{AuditEntry, AuditFilter};
+pub use bulk_replay::{
+    BulkReplayChange, BulkReplayCounts, BulkReplayFilter, BulkReplayMember, BulkReplayMemberFilter, BulkReplayPreview,
+    BulkReplayPreviewRequest, BulkReplayRequest, BulkReplayState, BulkReplayView, RefusedReplays, ReplaySelection,
+};
 pub use client::{Client, ClientError};
 pub use dead_letter::{
     DeadLetterFilter, DeadLetterState, DeadLetterSummary, DeadLetterView, DiscardRequest, ReplayAnswer, ReplayRequest,

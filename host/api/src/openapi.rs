@@ -12,16 +12,22 @@ use utoipa::{
 };
 
 use crate::{
-    ActivateQuery, AuditEntry, AuditFilter, BatchAnswer, DeadLetterFilter, DeadLetterSummary, DeadLetterView,
-    DiscardRequest, EnqueueAnswer, EnqueueRequest, HandlerView, JobFilter, JobStateAnswer, JobSummary, JobView,
-    KindView, Operation, Page, Problem, PushAnswer, ReloadAnswer, ReplayAnswer, ReplayRequest, Role, Route,
-    StepResolution, WaitQuery, problem,
+    ActivateQuery, AuditEntry, AuditFilter, BatchAnswer, BulkReplayChange, BulkReplayFilter, BulkReplayMember,
+    BulkReplayMemberFilter, BulkReplayPreview, BulkReplayPreviewRequest, BulkReplayRequest, BulkReplayView,
+    DeadLetterFilter, DeadLetterSummary, DeadLetterView, DiscardRequest, EnqueueAnswer, EnqueueRequest, HandlerView,
+    JobFilter, JobStateAnswer, JobSummary, JobView, KindView, Operation, Page, Problem, PushAnswer, ReloadAnswer,
+    ReplayAnswer, ReplayRequest, Role, Route, StepResolution, WaitQuery, problem,
     route::{Body, variable},
 };
 
 #[derive(utoipa::OpenApi)]
 #[openapi(components(schemas(
     BatchAnswer,
+    BulkReplayChange,
+    BulkReplayPreview,
+    BulkReplayPreviewRequest,
+    BulkReplayRequest,
+    BulkReplayView,
     DeadLetterView,
     DiscardRequest,
     EnqueueAnswer,
@@ -31,6 +37,8 @@ use crate::{
     JobView,
     KindView,
     Page<AuditEntry>,
+    Page<BulkReplayMember>,
+    Page<BulkReplayView>,
     Page<DeadLetterSummary>,
     Page<HandlerView>,
     Page<JobSummary>,
@@ -103,7 +111,9 @@ fn query_parameters(operation: Operation) -> Vec<Parameter> {
         Operation::ListJobs => JobFilter::into_params(within),
         Operation::ListDeadLetters => DeadLetterFilter::into_params(within),
         Operation::ListAudit => AuditFilter::into_params(within),
-        Operation::WaitForJob => WaitQuery::into_params(within),
+        Operation::ListBulkReplays => BulkReplayFilter::into_params(within),
+        Operation::ListBulkReplayMembers => BulkReplayMemberFilter::into_params(within),
+        Operation::WaitForJob | Operation::WaitForBulkReplay => WaitQuery::into_params(within),
         Operation::ActivateHandler => ActivateQuery::into_params(within),
         _ => Vec::new(),
     }

@@ -29,6 +29,22 @@ pub enum Operation {
     ReplayDeadLetter,
     /// Gives a dead letter up.
     DiscardDeadLetter,
+    /// Shows what a bulk replay would do.
+    PreviewBulkReplay,
+    /// Starts a bulk replay that was previewed.
+    StartBulkReplay,
+    /// Lists bulk replays.
+    ListBulkReplays,
+    /// Shows a bulk replay.
+    ShowBulkReplay,
+    /// Lists the members of a bulk replay.
+    ListBulkReplayMembers,
+    /// Lets no further member of a bulk replay go.
+    StopBulkReplay,
+    /// Lets a stopped bulk replay go on.
+    ResumeBulkReplay,
+    /// Waits until nothing of a bulk replay is under way.
+    WaitForBulkReplay,
     /// Lists stored handler versions.
     ListHandlers,
     /// Shows a handler version.
@@ -113,7 +129,7 @@ pub struct Route {
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 33] = [
         Self::EnqueueJob,
         Self::EnqueueBatch,
         Self::ListJobs,
@@ -124,6 +140,14 @@ impl Operation {
         Self::ShowDeadLetter,
         Self::ReplayDeadLetter,
         Self::DiscardDeadLetter,
+        Self::PreviewBulkReplay,
+        Self::StartBulkReplay,
+        Self::ListBulkReplays,
+        Self::ShowBulkReplay,
+        Self::ListBulkReplayMembers,
+        Self::StopBulkReplay,
+        Self::ResumeBulkReplay,
+        Self::WaitForBulkReplay,
         Self::ListHandlers,
         Self::ShowHandler,
         Self::PushHandler,
@@ -178,6 +202,36 @@ impl Operation {
             Self::DiscardDeadLetter => post("/v1/dead-letters/{id}/discard", OPERATE, "Give a dead letter up")
                 .takes(Json("DiscardRequest"))
                 .answers(&[204], Body::Empty),
+            Self::PreviewBulkReplay => {
+                post("/v1/replays:preview", VIEW, "Show what a bulk replay would do; nothing is changed")
+                    .takes(Json("BulkReplayPreviewRequest"))
+                    .answers(&[200], Json("BulkReplayPreview"))
+            }
+            Self::StartBulkReplay => {
+                post("/v1/replays", OPERATE, "Replay many dead letters, as a preview's token says")
+                    .takes(Json("BulkReplayRequest"))
+                    .answers(&[201], Json("BulkReplayView"))
+            }
+            Self::ListBulkReplays => {
+                get("/v1/replays", VIEW, "List bulk replays, the newest first", Json("Page_BulkReplayView"))
+            }
+            Self::ShowBulkReplay => get("/v1/replays/{id}", VIEW, "Show a bulk replay", Json("BulkReplayView")),
+            Self::ListBulkReplayMembers => get(
+                "/v1/replays/{id}/members",
+                VIEW,
+                "List a bulk replay's members in the order of their turns",
+                Json("Page_BulkReplayMember"),
+            ),
+            Self::StopBulkReplay => post("/v1/replays/{id}/stop", OPERATE, "Let no further member go")
+                .answers(&[200], Json("BulkReplayChange")),
+            Self::ResumeBulkReplay => post("/v1/replays/{id}/resume", OPERATE, "Let a stopped bulk replay go on")
+                .answers(&[200], Json("BulkReplayChange")),
+            Self::WaitForBulkReplay => get(
+                "/v1/replays/{id}/wait",
+                VIEW,
+                "Wait until nothing of a bulk replay is under way",
+                Json("BulkReplayView"),
+            ),
             Self::ListHandlers => get("/v1/handlers", VIEW, "List stored handler versions", Json("Page_HandlerView")),
             Self::ShowHandler => {
                 get("/v1/handlers/{version}", VIEW, "Show a handler version, name@1.2.3", Json("HandlerView"))
@@ -266,6 +320,8 @@ mod tests {
             let route = operation.route();
             let needed = match operation {
                 Operation::EnqueueJob | Operation::EnqueueBatch => &[Role::Enqueue][..],
+                // A question that is too long for an address.
+                Operation::PreviewBulkReplay => &[Role::View],
                 _ => &[Role::Operate, Role::Admin],
             };
             let guarded = matches!(route.access, Access::Role(role) if needed.contains(&role));

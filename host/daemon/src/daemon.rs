@@ -10,7 +10,7 @@ use leasehold_domain::{Digest, HandlerName, JobId, TimestampMs};
 use leasehold_sandbox::{Prepared, Sandbox};
 use leasehold_store::Store;
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{Notify, broadcast, watch};
 
 use crate::{artefacts::Artefacts, clock::Clock, config::Config, running::RunningAttempts};
 
@@ -56,6 +56,9 @@ pub struct Daemon {
     /// Held while leases are taken, until their attempts are in memory.
     pub(crate) leasing: tokio::sync::Mutex<()>,
     ended: broadcast::Sender<JobId>,
+    /// Rung when a member of a bulk replay may have become due.
+    pub(crate) bulk_replay_due: Notify,
+    pub(crate) bulk_replay_changes: watch::Sender<()>,
 }
 
 impl Daemon {
@@ -90,6 +93,8 @@ impl Daemon {
             stopping: AtomicBool::new(false),
             leasing: tokio::sync::Mutex::default(),
             ended: broadcast::Sender::new(ENDED_BACKLOG),
+            bulk_replay_due: Notify::new(),
+            bulk_replay_changes: watch::Sender::default(),
         }
     }
 

@@ -8,6 +8,7 @@ mod artefacts;
 mod attempt;
 mod attempt_host;
 mod blocking;
+mod bulk_replays;
 pub mod cli;
 mod clock;
 pub mod config;
@@ -27,6 +28,7 @@ mod serve;
 mod settlement;
 mod stop_marker;
 
+pub use bulk_replays::{BulkStart, BulkWish};
 pub use handlers::{HandlerError, Pushed, ReloadError};
 pub use operations::{ReplayError, ReplayWish};
 pub use serve::{ServeError, serve};

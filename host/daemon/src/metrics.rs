@@ -40,6 +40,8 @@ const UNKNOWN_CLASSES: &str = "leasehold_unclassified_errors_total";
 const CLASS_MISMATCHES: &str = "leasehold_error_class_mismatches_total";
 const OTHER_FINGERPRINTS: &str = "leasehold_step_other_fingerprints_total";
 const REDACTION_MISSES: &str = "leasehold_redaction_misses_total";
+const BULK_REPLAYS: &str = "leasehold_bulk_replays_started_total";
+const BULK_REPLAY_TURNS: &str = "leasehold_bulk_replay_members_total";
 const WRITE_FAILURES: &str = "leasehold_store_write_failures_total";
 const HEARTBEAT_DELAY: &str = "leasehold_heartbeat_delay_seconds";
 const SETTLE_SECONDS: &str = "leasehold_settle_commit_seconds";
@@ -76,6 +78,8 @@ fn describe() {
         REDACTION_MISSES,
         "Payload fields that no policy lists and in which a detector found something, by kind and what it looks like."
     );
+    describe_counter!(BULK_REPLAYS, "Bulk replays that were started, by kind.");
+    describe_counter!(BULK_REPLAY_TURNS, "Members of bulk replays that had their turn, by kind and what came of it.");
     describe_counter!(WRITE_FAILURES, "Settlements that could not be written and were tried again, by code.");
     describe_histogram!(HEARTBEAT_DELAY, Unit::Seconds, "How long after its time a heartbeat was durable.");
     describe_histogram!(SETTLE_SECONDS, Unit::Seconds, "How long a settlement took to be durable.");
@@ -125,6 +129,14 @@ pub(crate) fn class_mismatch(kind: &str) {
 
 pub(crate) fn redaction_miss(kind: &str, class: &'static str) {
     counter!(REDACTION_MISSES, "kind" => kind.to_owned(), "class" => class).increment(1);
+}
+
+pub(crate) fn bulk_replay_started(kind: &str) {
+    counter!(BULK_REPLAYS, "kind" => kind.to_owned()).increment(1);
+}
+
+pub(crate) fn bulk_replay_turn(kind: &str, result: &'static str) {
+    counter!(BULK_REPLAY_TURNS, "kind" => kind.to_owned(), "result" => result).increment(1);
 }
 
 pub(crate) fn write_failed(code: &'static str) {

@@ -119,8 +119,7 @@ impl Daemon {
                 SentJob { kind: policy.kind.as_str().to_owned(), payload: payload.clone(), ..SentJob::default() };
             intake::check(&in_force.config, sent, self.now_ms())?;
         }
-        let mut damaged = in_force.damaged.clone();
-        damaged.extend(self.damaged_now(&policy.handler).await?);
+        let damaged = self.damaged(&in_force, &policy).await?;
         let answer = self
             .store
             .replay(ReplayRequest {
@@ -134,6 +133,7 @@ impl Daemon {
                 payload: wish.payload,
                 resolutions: wish.resolutions,
                 begin_again: policy.in_doubt == InDoubtPolicy::BeginAgain,
+                bulk_replay: None,
                 now_ms: self.now_ms(),
                 priority_step_ms: in_force.config.queue.priority_step_ms,
             })
@@ -143,7 +143,7 @@ impl Daemon {
     }
 
     /// The handler's live components that are missing or damaged at this moment, whatever they were when they went live.
-    async fn damaged_now(&self, handler: &HandlerName) -> Result<Vec<Digest>, StoreError> {
+    pub(crate) async fn damaged_now(&self, handler: &HandlerName) -> Result<Vec<Digest>, StoreError> {
         let versions = self.store.versions().await?.into_iter();
         let live = versions.filter(|row| row.version.name == *handler && row.state == HandlerState::Live);
         let mut damaged = Vec::new();

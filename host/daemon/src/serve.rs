@@ -21,7 +21,7 @@ use crate::{
     config::{self, Config},
     daemon::Daemon,
     dispatcher, http,
-    maintenance::{handlers_folder, heartbeats, reaper, recovery, relay, retention},
+    maintenance::{bulk_replays, handlers_folder, heartbeats, reaper, recovery, relay, retention},
     metrics, stop_marker,
 };
 
@@ -152,6 +152,7 @@ async fn start_work(daemon: &Arc<Daemon>) -> Result<(), StoreError> {
     tokio::spawn(retention::run(Arc::clone(daemon)));
     let _ = tokio::time::timeout(RECOVERY_PATIENCE, recovery).await;
     tokio::spawn(reaper::run(Arc::clone(daemon)));
+    tokio::spawn(bulk_replays::run(Arc::clone(daemon)));
     if let Some(folder) = daemon.config().daemon.handlers_folder.clone() {
         tokio::spawn(handlers_folder::run(Arc::clone(daemon), folder));
     }

@@ -61,6 +61,10 @@ number_id!(
     ReplayId
 );
 number_id!(
+    /// One replay of many dead letters.
+    BulkReplayId
+);
+number_id!(
     /// A stored handler version, by its row.
     VersionId
 );

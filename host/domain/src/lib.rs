@@ -4,6 +4,7 @@
 //! number, speaks SQL or runs a guest.
 
 pub mod backoff;
+pub mod bulk_replay;
 pub mod clock;
 pub mod digest;
 pub mod error_class;
@@ -23,7 +24,8 @@ pub use digest::Digest;
 pub use error_class::{ErrorClass, Treatment, Vocabulary};
 pub use handler::{HandlerName, HandlerState, HandlerVersion};
 pub use ids::{
-    AttemptNumber, DeadLetterId, FencingToken, JobId, JobKey, Kind, Lane, NameError, ReplayId, StepName, VersionId,
+    AttemptNumber, BulkReplayId, DeadLetterId, FencingToken, JobId, JobKey, Kind, Lane, NameError, ReplayId, StepName,
+    VersionId,
 };
 pub use job::{Cause, JobState};
 pub use outcome::{Effect, NewJob, Outcome, Problem, Said, StopReason};

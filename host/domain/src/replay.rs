@@ -85,8 +85,7 @@ impl ReplayRefusal {
 
 /// Picks the version that a replay is bound to, or refuses.
 pub fn choose_target<'a>(facts: &ReplayFacts<'a>) -> Result<&'a Candidate, ReplayRefusal> {
-    let target = named_or_current(facts).filter(|candidate| is_live(candidate));
-    let Some(target) = target else { return Err(not_live(facts)) };
+    let target = live_target(facts.versions, facts.asked)?;
     if !facts.unresolved_steps.is_empty() {
         return Err(ReplayRefusal::StepUnresolved { steps: facts.unresolved_steps.join(", ") });
     }
@@ -102,22 +101,26 @@ pub fn choose_target<'a>(facts: &ReplayFacts<'a>) -> Result<&'a Candidate, Repla
     Ok(target)
 }
 
-fn named_or_current<'a>(facts: &ReplayFacts<'a>) -> Option<&'a Candidate> {
-    match facts.asked {
-        Some(asked) => facts.versions.iter().find(|candidate| candidate.version == *asked),
-        None => facts.versions.iter().find(|candidate| candidate.current),
-    }
+/// The version that was named, else the current one, if it is intact and live.
+pub fn live_target<'a>(
+    versions: &'a [Candidate],
+    asked: Option<&HandlerVersion>,
+) -> Result<&'a Candidate, ReplayRefusal> {
+    let found = versions.iter().find(|candidate| match asked {
+        Some(asked) => candidate.version == *asked,
+        None => candidate.current,
+    });
+    found.filter(|candidate| is_live(candidate)).ok_or_else(|| not_live(versions, asked, found))
 }
 
 fn is_live(candidate: &Candidate) -> bool {
     candidate.state == HandlerState::Live && candidate.intact
 }
 
-fn not_live(facts: &ReplayFacts<'_>) -> ReplayRefusal {
-    let found = named_or_current(facts);
-    let live: Vec<_> = facts.versions.iter().filter(|c| is_live(c)).map(|c| c.version.to_string()).collect();
+fn not_live(versions: &[Candidate], asked: Option<&HandlerVersion>, found: Option<&Candidate>) -> ReplayRefusal {
+    let live: Vec<_> = versions.iter().filter(|c| is_live(c)).map(|c| c.version.to_string()).collect();
     ReplayRefusal::VersionNotLive {
-        wanted: facts.asked.map_or_else(|| "the handler's current version".to_owned(), ToString::to_string),
+        wanted: asked.map_or_else(|| "the handler's current version".to_owned(), ToString::to_string),
         state: match found {
             None => "not stored".to_owned(),
             Some(candidate) if !candidate.intact => "its stored component is missing or damaged".to_owned(),

@@ -5,6 +5,7 @@
 //! decides what becomes of a job, or runs a guest: times and verdicts are parameters.
 
 mod audit;
+mod bulk;
 mod cancel;
 mod claim;
 mod crash_points;
@@ -37,6 +38,10 @@ mod values;
 mod writer;
 
 pub use audit::AuditEntry;
+pub use bulk::{
+    BULK_MEMBERS_MAX, BulkMember, BulkMemberFilter, BulkReplayRecord, BulkRun, BulkSettings, PREVIEW_VALID_MS, Preview,
+    Previewed, RefusalGroup, Resumed, Selection, StartBulkReplay, Started, Stopped, TokenRefusal, Turn, TurnTaken,
+};
 pub use cancel::Cancelled;
 pub use claim::{Claim, ClaimRequest, Claimed, Contents, KindClaim, ReplayInfo, RunOn};
 pub use crash_points::arm_crash_points;

@@ -20,8 +20,12 @@ use crate::{
     writer::Writer,
 };
 
-const MIGRATIONS: [&str; 2] =
-    [include_str!("../migrations/0001_queue.sql"), include_str!("../migrations/0007_queue_mends.sql")];
+/// In the order in which they are applied; what has been released is never changed.
+const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/0001_queue.sql"),
+    include_str!("../migrations/0002_bulk_replays.sql"),
+    include_str!("../migrations/0007_queue_mends.sql"),
+];
 /// How long SQLite waits for another program's lock before a call fails with `database_busy`.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const READERS: usize = 4;
@@ -289,7 +293,7 @@ fn open_connection(path: &Path, options: &StoreOptions, is_new: bool) -> Result<
 }
 
 fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
-    let migrations = Migrations::from_iter(MIGRATIONS.map(M::up));
+    let migrations = Migrations::from_iter(MIGRATIONS.iter().copied().map(M::up));
     migrations.to_latest(connection).map_err(|error| match error {
         rusqlite_migration::Error::RusqliteError { err, .. } => err.into(),
         other => StoreError::Unexpected(format!("the schema could not be brought up to date: {other}")),

@@ -17,8 +17,9 @@ use rusqlite::{
 };
 
 use crate::{
-    AttemptRecordText, Beat, BeginStep, Claim, ClaimRequest, DeadLetterText, Durability, EnqueueJob, KindClaim,
-    Settlement, Store, StoreOptions, StoredVersion, writer::Urgency,
+    AttemptRecordText, Beat, BeginStep, BulkSettings, Claim, ClaimRequest, DeadLetterText, Durability, EnqueueJob,
+    KindClaim, Previewed, Selection, Settlement, StartBulkReplay, Started, Store, StoreOptions, StoredVersion, Turn,
+    TurnTaken, writer::Urgency,
 };
 
 static STATEMENTS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
@@ -135,6 +136,60 @@ async fn do_everything_hot(store: &Store) {
     store.cancel(leased[1].token.job, "tests", 5_000).await.unwrap();
     store.job(first.job).await.unwrap();
     store.job_result(first.job).await.unwrap();
+    replay_in_bulk(store).await;
+}
+
+/// What a bulk replay does for each of its members, and the end of one, which it counts.
+async fn replay_in_bulk(store: &Store) {
+    let handler = HandlerName::new("h").unwrap();
+    let settings = BulkSettings {
+        selection: Selection {
+            kind: Kind::new("k").unwrap(),
+            error_class: None,
+            cause: None,
+            died_on: None,
+            since_ms: None,
+            until_ms: None,
+        },
+        version: None,
+        override_reason: Some("fixed".into()),
+        handler: handler.clone(),
+        damaged: Vec::new(),
+        begin_again: false,
+        now_ms: 6_000,
+    };
+    let Previewed::Seen(preview) = store.preview_bulk_replay(settings.clone()).await.unwrap() else {
+        panic!("too many")
+    };
+    let start = StartBulkReplay {
+        settings,
+        token: preview.token.unwrap().0,
+        actor: "tests".into(),
+        reason: "fixed".into(),
+        rate: None,
+        probe: true,
+    };
+    let Started::Now(bulk_replay) = store.start_bulk_replay(start).await.unwrap() else { panic!("not started") };
+    let dead_letter = store.running_bulk_replays(10).await.unwrap()[0].pending[0];
+    let turn = Turn {
+        bulk_replay,
+        dead_letter,
+        handler,
+        damaged: Vec::new(),
+        begin_again: false,
+        now_ms: 6_000,
+        priority_step_ms: 1,
+    };
+    assert!(matches!(store.take_turn(turn).await.unwrap(), TurnTaken::Replayed(_)));
+    // Its lane lets a few of them run at a time.
+    for now_ms in 6_001..6_010 {
+        for job in claim(store, now_ms).await.jobs {
+            store.settle(settlement(job.token, Verdict::Complete { output: None }, now_ms)).await.unwrap();
+        }
+    }
+    store.pass_probe(bulk_replay).await.unwrap();
+    assert!(store.finish_bulk_replay(bulk_replay, 6_010).await.unwrap());
+    assert_eq!(store.bulk_replay(bulk_replay).await.unwrap().unwrap().ended["done"], 1);
 }
 
 /// The lines of a statement's plan.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use leasehold_domain::{
-    Cause, DeadLetterId, Digest, HandlerName, HandlerVersion, JobId, ReplayId, StepName, TimestampMs,
+    BulkReplayId, Cause, DeadLetterId, Digest, HandlerName, HandlerVersion, JobId, ReplayId, StepName, TimestampMs,
     place::place_in_line,
     replay::{Candidate, ReplayFacts, ReplayRefusal, choose_target},
 };
@@ -36,6 +36,8 @@ pub struct ReplayRequest {
     pub resolutions: Vec<(StepName, Resolution)>,
     /// Whether steps in doubt are begun again by the kind's policy.
     pub begin_again: bool,
+    /// The bulk replay that it is a part of.
+    pub bulk_replay: Option<BulkReplayId>,
     /// The queue's time.
     pub now_ms: TimestampMs,
     /// How far a step of priority moves a job in line.
@@ -92,6 +94,28 @@ pub enum ReplayAnswer {
     NotFound,
 }
 
+impl ReplayAnswer {
+    /// Why a dead letter was not replayed: a stable code, and words that say what would make it go through.
+    #[must_use]
+    pub fn refusal(&self, id: DeadLetterId) -> Option<(String, String)> {
+        let (code, words) = match self {
+            Self::Replayed { .. } => return None,
+            Self::Refused(refusal) => (refusal.code().to_owned(), refusal.to_string()),
+            Self::NotOpen { state } => (format!("already_{state}"), format!("dead letter {id} is {state} already")),
+            Self::NotInDoubt { step } => {
+                let words = format!("step {step} is not in doubt; only steps in doubt can be resolved");
+                ("step_not_in_doubt".to_owned(), words)
+            }
+            Self::NoOriginal => {
+                let words = format!("the original of dead letter {id} was not kept; give the payload with the replay");
+                ("original_not_kept".to_owned(), words)
+            }
+            Self::NotFound => ("not_found".to_owned(), format!("there is no dead letter {id}")),
+        };
+        Some((code, words))
+    }
+}
+
 /// A replay as it is recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplayRecord {
@@ -115,6 +139,8 @@ pub struct ReplayRecord {
     pub digest: Digest,
     /// Whether the payload was corrected with it.
     pub payload_corrected: bool,
+    /// The bulk replay that it was a part of.
+    pub bulk_replay: Option<BulkReplayId>,
     /// The state that the job ended in.
     pub result: Option<String>,
     /// When it ended.
@@ -125,7 +151,20 @@ struct OpenLetter {
     job: i64,
     cause: Cause,
     state: String,
-    payload_sealed: Option<Vec<u8>>,
+    has_original: bool,
+}
+
+/// Whether a dead letter may be replayed.
+pub(crate) enum Decision {
+    /// It may, onto this version.
+    Go {
+        /// Its job.
+        job: i64,
+        /// The version.
+        target: Candidate,
+    },
+    /// It may not.
+    No(ReplayAnswer),
 }
 
 impl Store {
@@ -144,51 +183,64 @@ impl Store {
     }
 }
 
-fn replay(connection: &Connection, keys: &Keys, request: &ReplayRequest) -> Result<ReplayAnswer, StoreError> {
-    let Some(letter) = find(connection, request.dead_letter)? else { return Ok(ReplayAnswer::NotFound) };
-    if letter.state != "open" {
-        return Ok(ReplayAnswer::NotOpen { state: letter.state });
-    }
+/// Decides about a dead letter and carries the replay out, within the caller's transaction.
+pub(crate) fn replay(
+    connection: &Connection,
+    keys: &Keys,
+    request: &ReplayRequest,
+) -> Result<ReplayAnswer, StoreError> {
     let candidates = handlers::candidates(connection, request.handler.as_str(), &request.damaged)?;
+    let (job, target) = match decide(connection, request, &candidates)? {
+        Decision::Go { job, target } => (job, target),
+        Decision::No(answer) => return Ok(answer),
+    };
+    if let Some(step) = resolve(connection, keys, job, request)? {
+        return Ok(ReplayAnswer::NotInDoubt { step });
+    }
+    let payload_sealed = payload(connection, keys, job, request)?;
+    let id = record(connection, job, request, &target)?;
+    put_back(connection, job, request, id, &target, &payload_sealed)?;
+    if let Some(payload) = &request.payload {
+        correct_payload(connection, keys, job, payload)?;
+    }
+    dead_letters::close(connection, request.dead_letter, "replayed", &request.actor, request.now_ms)?;
+    Ok(ReplayAnswer::Replayed { replay: ReplayId(id), job: JobId(job), version: target.version, digest: target.digest })
+}
+
+/// Whether a dead letter may be replayed as asked, as things stand. It changes nothing.
+pub(crate) fn decide(
+    connection: &Connection,
+    request: &ReplayRequest,
+    candidates: &[Candidate],
+) -> Result<Decision, StoreError> {
+    let Some(letter) = find(connection, request.dead_letter)? else { return Ok(Decision::No(ReplayAnswer::NotFound)) };
+    if letter.state != "open" {
+        return Ok(Decision::No(ReplayAnswer::NotOpen { state: letter.state }));
+    }
     let facts = ReplayFacts {
         cause: letter.cause,
         died_on: &died_on(connection, letter.job)?,
-        versions: &candidates,
+        versions: candidates,
         asked: request.version.as_ref(),
         payload_corrected: request.payload.is_some(),
         override_reason: request.override_reason.as_deref(),
         unresolved_steps: &unresolved_steps(connection, letter.job, request)?,
     };
-    let target = match choose_target(&facts) {
-        Ok(target) => target,
-        Err(refusal) => return Ok(ReplayAnswer::Refused(refusal)),
-    };
-    let Some((payload_sealed, payload)) = payload(keys, &letter, request)? else { return Ok(ReplayAnswer::NoOriginal) };
-    if let Some(step) = resolve(connection, keys, letter.job, request)? {
-        return Ok(ReplayAnswer::NotInDoubt { step });
-    }
-    let id = record(connection, letter.job, request, target)?;
-    put_back(connection, letter.job, request, id, target, &payload_sealed)?;
-    if let Some(payload) = payload {
-        correct_payload(connection, keys, letter.job, payload)?;
-    }
-    dead_letters::close(connection, request.dead_letter, "replayed", &request.actor, request.now_ms)?;
-    Ok(ReplayAnswer::Replayed {
-        replay: ReplayId(id),
-        job: JobId(letter.job),
-        version: target.version.clone(),
-        digest: target.digest,
+    Ok(match choose_target(&facts) {
+        Err(refusal) => Decision::No(ReplayAnswer::Refused(refusal)),
+        Ok(_) if request.payload.is_none() && !letter.has_original => Decision::No(ReplayAnswer::NoOriginal),
+        Ok(target) => Decision::Go { job: letter.job, target: target.clone() },
     })
 }
 
 fn find(connection: &Connection, id: DeadLetterId) -> Result<Option<OpenLetter>, StoreError> {
-    let row: Option<(i64, String, String, Option<Vec<u8>>)> = connection
-        .prepare_cached("SELECT job_id, cause, state, payload_sealed FROM dead_letters WHERE id = ?1")?
+    let row: Option<(i64, String, String, bool)> = connection
+        .prepare_cached("SELECT job_id, cause, state, payload_sealed IS NOT NULL FROM dead_letters WHERE id = ?1")?
         .query_row([id.0], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
         .optional()?;
-    row.map(|(job, cause, state, payload_sealed)| {
+    row.map(|(job, cause, state, has_original)| {
         let cause = Cause::parse(&cause).ok_or_else(|| StoreError::Unexpected(format!("cause {cause:?}")))?;
-        Ok(OpenLetter { job, cause, state, payload_sealed })
+        Ok(OpenLetter { job, cause, state, has_original })
     })
     .transpose()
 }
@@ -249,19 +301,13 @@ fn resolve(
     Ok(None)
 }
 
-/// The sealed payload to replay, and the plain one if it was corrected.
-#[allow(clippy::type_complexity, reason = "a pair that lives for three lines")]
-fn payload<'a>(
-    keys: &Keys,
-    letter: &OpenLetter,
-    request: &'a ReplayRequest,
-) -> Result<Option<(Vec<u8>, Option<&'a [u8]>)>, StoreError> {
-    match (&request.payload, &letter.payload_sealed) {
-        (Some(payload), _) => {
-            Ok(Some((keys.sealer.seal(Purpose::Payload, letter.job, payload)?, Some(payload.as_slice()))))
-        }
-        (None, Some(sealed)) => Ok(Some((sealed.clone(), None))),
-        (None, None) => Ok(None),
+/// The sealed payload to replay: the corrected one, or the original.
+fn payload(connection: &Connection, keys: &Keys, job: i64, request: &ReplayRequest) -> Result<Vec<u8>, StoreError> {
+    match &request.payload {
+        Some(payload) => keys.sealer.seal(Purpose::Payload, job, payload),
+        None => Ok(connection
+            .prepare_cached("SELECT payload_sealed FROM dead_letters WHERE id = ?1")?
+            .query_row([request.dead_letter.0], |row| row.get(0))?),
     }
 }
 
@@ -269,8 +315,8 @@ fn record(connection: &Connection, job: i64, request: &ReplayRequest, target: &C
     connection
         .prepare_cached(
             "INSERT INTO replays (dead_letter_id, job_id, number, actor, reason, override_reason, at, version_id, version,
-                                  digest, payload_corrected)
-             VALUES (?1, ?2, 1 + (SELECT count(*) FROM replays WHERE job_id = ?2), ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                                  digest, payload_corrected, bulk_replay_id)
+             VALUES (?1, ?2, 1 + (SELECT count(*) FROM replays WHERE job_id = ?2), ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         )?
         .execute(params![
             request.dead_letter.0,
@@ -282,15 +328,19 @@ fn record(connection: &Connection, job: i64, request: &ReplayRequest, target: &C
             target.id.0,
             target.version.to_string(),
             target.digest.as_bytes(),
-            request.payload.is_some()
+            request.payload.is_some(),
+            request.bulk_replay.map(|bulk| bulk.0)
         ])?;
     let id = connection.last_insert_rowid();
-    let detail = json!({
+    let mut detail = json!({
         "replay": id, "job": job, "reason": request.reason, "override_reason": request.override_reason,
         "version": target.version, "digest": target.digest, "payload_corrected": request.payload.is_some(),
         "steps": request.resolutions.iter().map(|(name, said)| (name.to_string(), said.as_str().into()))
             .collect::<serde_json::Map<_, _>>(),
     });
+    if let Some(bulk) = request.bulk_replay {
+        detail["bulk_replay"] = bulk.0.into();
+    }
     audit::write(
         connection,
         request.now_ms,
@@ -344,7 +394,7 @@ fn correct_payload(connection: &Connection, keys: &Keys, job: i64, payload: &[u8
 pub(crate) fn replays_of(connection: &Connection, job: JobId) -> Result<Vec<ReplayRecord>, StoreError> {
     let mut statement = connection.prepare_cached(
         "SELECT id, dead_letter_id, number, actor, reason, override_reason, at, version, digest, payload_corrected,
-                result, ended_at
+                result, ended_at, bulk_replay_id
          FROM replays WHERE job_id = ?1 ORDER BY id",
     )?;
     let rows = statement.query_map([job.0], |row| {
@@ -361,6 +411,7 @@ pub(crate) fn replays_of(connection: &Connection, job: JobId) -> Result<Vec<Repl
             payload_corrected: row.get(9)?,
             result: row.get(10)?,
             ended_at_ms: row.get(11)?,
+            bulk_replay: row.get::<_, Option<i64>>(12)?.map(BulkReplayId),
         })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)

@@ -103,6 +103,9 @@ fn forget(connection: &Connection, job: i64) -> Result<(), StoreError> {
         "DELETE FROM steps WHERE job_id = ?1",
         "DELETE FROM step_runs WHERE job_id = ?1",
         "DELETE FROM step_effects WHERE job_id = ?1",
+        // A member that has not had its turn stays: the bulk replay that it waits in may be resumed.
+        "DELETE FROM bulk_replay_members WHERE state <> 'pending'
+             AND dead_letter_id IN (SELECT id FROM dead_letters WHERE job_id = ?1 AND state <> 'open')",
         "DELETE FROM replays WHERE job_id = ?1",
         "DELETE FROM dead_letters WHERE job_id = ?1 AND state <> 'open'",
         "DELETE FROM ended_jobs WHERE id = ?1",

@@ -78,7 +78,7 @@ fn r6_of_many_replays_at_once_exactly_one_wins() {
 }
 
 /// Carries out retention on a stopped daemon's database as if years had gone by.
-fn retain_for_years(daemon: &Daemon) {
+pub fn retain_for_years(daemon: &Daemon) {
     let directory = daemon.data();
     let store = Store::open(&StoreOptions {
         key_file: directory.join("leasehold.key"),

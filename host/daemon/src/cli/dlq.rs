@@ -9,7 +9,7 @@ use leasehold_domain::Cause;
 use serde_json::{json, value::RawValue};
 
 use super::{
-    Failure, Session, jobs,
+    Failure, Session, bulk_replay, jobs,
     payload::{Payload, PayloadSource},
     text::{self, fields, section, short_digest, table, time},
 };
@@ -21,8 +21,8 @@ pub enum DlqCommand {
     Ls(ListArguments),
     /// Show a dead letter, redacted, with the attempts of its job
     Show(ShowArguments),
-    /// Send a dead letter's job back onto a live version
-    Replay(ReplayArguments),
+    /// Send dead letters' jobs back onto a live version: one by its id, many by --kind
+    Replay(Box<ReplayArguments>),
     /// Give a dead letter up
     Discard(DiscardArguments),
 }
@@ -57,14 +57,20 @@ pub struct ShowArguments {
     id: i64,
 }
 
-/// How to replay a dead letter.
+/// How to replay a dead letter, or many.
 #[derive(Debug, Args)]
 pub struct ReplayArguments {
     /// The dead letter's id
-    id: i64,
+    // Each option for many is named: one that asks only for a kind would be let through beside an id, and
+    // `replay 7 --dry-run` would replay.
+    #[arg(
+        required_unless_present = "kind",
+        conflicts_with_all = ["kind", "class", "cause", "died_on", "since", "until", "dry_run", "probe", "rate", "yes"]
+    )]
+    id: Option<i64>,
     /// Why; it is kept with the replay
-    #[arg(long)]
-    reason: String,
+    #[arg(long, required_unless_present = "dry_run")]
+    reason: Option<String>,
     /// The live version to run on [default: the handler's current one]
     #[arg(long, value_name = "NAME@VERSION")]
     version: Option<String>,
@@ -72,14 +78,16 @@ pub struct ReplayArguments {
     #[arg(long)]
     override_reason: Option<String>,
     /// A corrected payload: JSON, @FILE, or - for the standard input
-    #[arg(long, value_name = "JSON|@FILE|-")]
+    #[arg(long, value_name = "JSON|@FILE|-", conflicts_with = "kind")]
     payload: Option<PayloadSource>,
     /// What is known of a step in doubt: NAME=applied, NAME=applied:RESULT (JSON), or NAME=not-applied
-    #[arg(long = "step", value_name = "NAME=WHAT", value_parser = step)]
+    #[arg(long = "step", value_name = "NAME=WHAT", value_parser = step, conflicts_with = "kind")]
     steps: Vec<(String, StepResolution)>,
     /// Send the corrected payload as any bytes, not as JSON
     #[arg(long, requires = "payload")]
     bytes: bool,
+    #[command(flatten, next_help_heading = "Many dead letters")]
+    many: bulk_replay::ManyArguments,
 }
 
 /// Why to give a dead letter up.
@@ -103,7 +111,7 @@ pub async fn run(command: DlqCommand, session: &Session) -> Result<(), Failure> 
             let letter = session.client.dead_letter(id).await?;
             session.output.show(&letter, shown)
         }
-        DlqCommand::Replay(arguments) => replay(arguments, session).await,
+        DlqCommand::Replay(arguments) => replay(*arguments, session).await,
         DlqCommand::Discard(DiscardArguments { id, reason }) => {
             session.client.discard(id, &DiscardRequest { reason }).await?;
             session
@@ -120,7 +128,8 @@ impl From<ListArguments> for DeadLetterFilter {
     }
 }
 
-fn cause(text: &str) -> Result<Cause, String> {
+/// Reads a cause.
+pub fn cause(text: &str) -> Result<Cause, String> {
     let allowed = || Cause::ALL.map(Cause::as_str).join(", ");
     Cause::parse(text).ok_or_else(|| format!("the causes are {}", allowed()))
 }
@@ -147,6 +156,11 @@ fn step(text: &str) -> Result<(String, StepResolution), String> {
 }
 
 async fn replay(arguments: ReplayArguments, session: &Session) -> Result<(), Failure> {
+    let reason = arguments.reason.unwrap_or_default();
+    if let Some(kind) = arguments.many.kind.clone() {
+        let said = bulk_replay::Said { reason, version: arguments.version, override_reason: arguments.override_reason };
+        return bulk_replay::run(kind, arguments.many, said, session).await;
+    }
     let (json, base64) = match arguments.payload.map(|source| source.read(arguments.bytes)).transpose()? {
         Some(Payload::Json(json)) => (Some(json), None),
         Some(Payload::Base64(base64)) => (None, Some(base64)),
@@ -154,13 +168,13 @@ async fn replay(arguments: ReplayArguments, session: &Session) -> Result<(), Fai
     };
     let request = ReplayRequest {
         version: arguments.version,
-        reason: arguments.reason,
+        reason,
         override_reason: arguments.override_reason,
         payload: json,
         payload_base64: base64,
         steps: arguments.steps.into_iter().collect(),
     };
-    let answer = session.client.replay(arguments.id, &request).await?;
+    let answer = session.client.replay(arguments.id.unwrap_or_default(), &request).await?;
     session.output.show(&answer, replayed)
 }
 

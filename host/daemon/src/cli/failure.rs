@@ -17,8 +17,8 @@ Exit codes:
   2  the command line or the configuration is wrong
   3  no daemon could be reached
   4  some lines of a batch were refused; the others are in the queue
-  5  the job that was waited for ended other than done
-  6  the job that was waited for had not ended in time";
+  5  the job that was waited for ended other than done, or not all of a bulk replay ended well
+  6  what was waited for had not ended in time";
 
 /// Why a command did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +71,24 @@ pub enum Failure {
         /// How long it was waited for.
         waited_seconds: u64,
     },
+    /// The bulk replay that was waited for did not end well.
+    #[error("bulk replay {id} {why}: see `leasehold replays show {id}`")]
+    BulkEndedOtherwise {
+        /// The bulk replay.
+        id: i64,
+        /// How it ended.
+        why: String,
+    },
+    /// Something of the bulk replay that was waited for is under way still.
+    #[error("bulk replay {id} is {state} and not all of it has ended after {waited_seconds} s")]
+    BulkTimedOut {
+        /// The bulk replay.
+        id: i64,
+        /// Where it stands.
+        state: &'static str,
+        /// How long it was waited for.
+        waited_seconds: u64,
+    },
     /// Whoever read the output has stopped reading, which is theirs to do.
     #[error("the output was closed")]
     OutputClosed,
@@ -95,8 +113,8 @@ impl Failure {
             Self::Client(_) | Self::Failed { .. } => 1,
             Self::Usage { .. } | Self::Config(_) => 2,
             Self::LinesRefused { .. } => 4,
-            Self::EndedOtherwise { .. } => 5,
-            Self::TimedOut { .. } => 6,
+            Self::EndedOtherwise { .. } | Self::BulkEndedOtherwise { .. } => 5,
+            Self::TimedOut { .. } | Self::BulkTimedOut { .. } => 6,
         }
     }
 
@@ -107,8 +125,8 @@ impl Failure {
             Self::Usage { code, .. } | Self::Failed { code, .. } => code,
             Self::Config(_) => "config_invalid",
             Self::LinesRefused { .. } => "lines_refused",
-            Self::EndedOtherwise { .. } => "ended_otherwise",
-            Self::TimedOut { .. } => "timed_out",
+            Self::EndedOtherwise { .. } | Self::BulkEndedOtherwise { .. } => "ended_otherwise",
+            Self::TimedOut { .. } | Self::BulkTimedOut { .. } => "timed_out",
             Self::OutputClosed => "output_closed",
         }
     }

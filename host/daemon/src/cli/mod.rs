@@ -2,6 +2,7 @@
 //! database.
 
 mod audit;
+mod bulk_replay;
 mod completions;
 mod config;
 mod demo;
@@ -15,6 +16,7 @@ mod kinds;
 mod output;
 mod payload;
 mod reload;
+mod replays;
 mod serve;
 mod session;
 mod socket;
@@ -53,6 +55,9 @@ enum Command {
     /// Look at dead letters, replay and discard them
     #[command(subcommand)]
     Dlq(dlq::DlqCommand),
+    /// Look at bulk replays, stop, resume and wait for them
+    #[command(subcommand)]
+    Replays(replays::ReplaysCommand),
     /// Store handlers and switch their versions
     #[command(subcommand)]
     Handlers(handlers::HandlersCommand),
@@ -124,6 +129,7 @@ async fn ask(command: Command, session: Session) -> Result<(), Failure> {
         Command::Enqueue(arguments) => enqueue::run(*arguments, &session).await,
         Command::Jobs(command) => jobs::run(command, &session).await,
         Command::Dlq(command) => dlq::run(command, &session).await,
+        Command::Replays(command) => replays::run(command, &session).await,
         Command::Handlers(command) => handlers::run(command, &session).await,
         Command::Kinds(command) => kinds::run(command, &session).await,
         Command::Audit(command) => audit::run(command, &session).await,
@@ -147,6 +153,35 @@ mod tests {
     fn o5_the_exit_codes_are_in_the_help() {
         let help = Cli::command().render_long_help().to_string();
         assert!((0..=6).all(|code| help.contains(&format!("\n  {code}  "))), "{help}");
+    }
+
+    #[test]
+    fn r6_one_is_replayed_by_its_id_and_many_by_their_kind() {
+        let parsed = |arguments: &[&str]| Cli::try_parse_from([&["leasehold", "dlq", "replay"], arguments].concat());
+        for allowed in [
+            &["7", "--reason", "r"][..],
+            &["7", "--reason", "r", "--payload", "{}", "--step", "a=applied"],
+            &["--kind", "k", "--dry-run"],
+            &["--kind", "k", "--reason", "r", "--class", "c", "--since", "2h", "--rate", "20/s", "--probe", "--yes"],
+        ] {
+            assert!(parsed(allowed).is_ok(), "{allowed:?}");
+        }
+        for refused in [
+            &["--reason", "r"][..],
+            &["7"],
+            &["7", "--dry-run"],
+            &["7", "--reason", "r", "--dry-run"],
+            &["7", "--reason", "r", "--yes"],
+            &["7", "--reason", "r", "--rate", "1/s"],
+            &["7", "--reason", "r", "--kind", "k"],
+            &["--kind", "k"],
+            &["--kind", "k", "--reason", "r", "--payload", "{}"],
+            &["--kind", "k", "--reason", "r", "--step", "a=applied"],
+            &["--kind", "k", "--reason", "r", "--rate", "0"],
+            &["--kind", "k", "--reason", "r", "--cause", "bad luck"],
+        ] {
+            assert!(parsed(refused).is_err(), "{refused:?}");
+        }
     }
 
     #[test]

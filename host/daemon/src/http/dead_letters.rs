@@ -91,7 +91,7 @@ fn version(text: &str) -> Result<HandlerVersion, Problem> {
 }
 
 /// A reason says something, and not a novel.
-fn reason(reason: String) -> Result<String, Problem> {
+pub(super) fn reason(reason: String) -> Result<String, Problem> {
     if reason.trim().is_empty() {
         return Err(invalid("reason_missing", "say why; the reason is kept"));
     }
@@ -110,17 +110,13 @@ fn replayed(id: DeadLetterId, answer: leasehold_store::ReplayAnswer) -> Result<R
             version: version.to_string(),
             digest: digest.to_string(),
         }),
-        leasehold_store::ReplayAnswer::Refused(refusal) => Err(conflict(refusal.code(), refusal.to_string()).into()),
         leasehold_store::ReplayAnswer::NotOpen { state } => Err(not_open(id, &state)),
-        leasehold_store::ReplayAnswer::NotInDoubt { step } => {
-            let detail = format!("step {step} is not in doubt; only steps in doubt can be resolved");
-            Err(conflict("step_not_in_doubt", detail).into())
-        }
-        leasehold_store::ReplayAnswer::NoOriginal => {
-            let detail = format!("the original of dead letter {id} was not kept; give the payload with the replay");
-            Err(conflict("original_not_kept", detail).into())
-        }
-        leasehold_store::ReplayAnswer::NotFound => Err(no_letter(id)),
+        refused => match refused.refusal(id) {
+            Some((code, words)) if refused != leasehold_store::ReplayAnswer::NotFound => {
+                Err(conflict(&code, words).into())
+            }
+            _ => Err(no_letter(id)),
+        },
     }
 }
 

@@ -27,6 +27,11 @@ const WAIT_DEFAULT_MS: u64 = 30_000;
 /// How long a call waits at most.
 const WAIT_MAX_MS: u64 = 300_000;
 
+/// How long a call waits, as asked for within its bound.
+pub(super) fn wait_ms(asked_ms: Option<u64>) -> u64 {
+    asked_ms.unwrap_or(WAIT_DEFAULT_MS).min(WAIT_MAX_MS)
+}
+
 /// The id in a path.
 pub(super) fn id(text: &str) -> Result<i64, Refusal> {
     text.parse().map_err(|_| malformed(format!("{text:?} is no id; an id is a whole number")))
@@ -119,8 +124,7 @@ pub(super) async fn wait(
     uri: Uri,
 ) -> Result<Json<JobStateAnswer>, Refusal> {
     let WaitQuery { timeout_ms } = body::query(&uri)?;
-    let timeout = Duration::from_millis(timeout_ms.unwrap_or(WAIT_DEFAULT_MS).min(WAIT_MAX_MS));
-    let until = tokio::time::Instant::now() + timeout;
+    let until = tokio::time::Instant::now() + Duration::from_millis(wait_ms(timeout_ms));
     let id = JobId(id(&path)?);
     // Listening begins before the job is looked at, so that an end in between is not missed.
     let mut ends = api.daemon.ended_jobs();

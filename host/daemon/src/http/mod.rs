@@ -6,6 +6,8 @@
 mod audit;
 mod batch;
 mod body;
+mod bulk_replay_views;
+mod bulk_replays;
 mod caller;
 mod dead_letters;
 mod handlers;

@@ -8,7 +8,7 @@ use axum::{
 use http::{Method, StatusCode, Uri};
 use leasehold_api::{Operation, Problem};
 
-use super::{Api, audit, batch, caller, dead_letters, handlers, jobs, kinds, refusal, system};
+use super::{Api, audit, batch, bulk_replays, caller, dead_letters, handlers, jobs, kinds, refusal, system};
 
 /// The whole API.
 pub(super) fn router(api: Api) -> Router {
@@ -45,6 +45,14 @@ fn endpoint(operation: Operation, method: MethodFilter) -> MethodRouter<Api> {
         Operation::ShowDeadLetter => on(method, dead_letters::show),
         Operation::ReplayDeadLetter => on(method, dead_letters::replay),
         Operation::DiscardDeadLetter => on(method, dead_letters::discard),
+        Operation::PreviewBulkReplay => on(method, bulk_replays::preview),
+        Operation::StartBulkReplay => on(method, bulk_replays::start),
+        Operation::ListBulkReplays => on(method, bulk_replays::list),
+        Operation::ShowBulkReplay => on(method, bulk_replays::show),
+        Operation::ListBulkReplayMembers => on(method, bulk_replays::members),
+        Operation::StopBulkReplay => on(method, bulk_replays::stop),
+        Operation::ResumeBulkReplay => on(method, bulk_replays::resume),
+        Operation::WaitForBulkReplay => on(method, bulk_replays::wait),
         Operation::ListHandlers => on(method, handlers::list),
         Operation::ShowHandler => on(method, handlers::show),
         Operation::PushHandler => on(method, handlers::push),

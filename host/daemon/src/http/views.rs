@@ -99,6 +99,7 @@ fn replay(replay: ReplayRecord) -> ReplayView {
         version: replay.version,
         digest: replay.digest.to_string(),
         payload_corrected: replay.payload_corrected,
+        bulk_replay_id: replay.bulk_replay.map(|bulk| bulk.0),
         requested_at: Timestamp::from_ms(replay.at_ms),
         result: replay.result,
         ended_at: replay.ended_at_ms.map(Timestamp::from_ms),
