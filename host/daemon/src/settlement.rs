@@ -125,6 +125,7 @@ async fn prepare(
             view,
             masked_key: REDACTED.to_owned(),
             keep_original: policy.keep_original,
+            page_after: 1,
         }),
         only_if_expired,
         priority_step_ms: in_force.config.queue.priority_step_ms,

@@ -4,14 +4,16 @@
 use std::sync::Arc;
 
 use leasehold_domain::{
-    Cause, DeadLetterId, Digest, HandlerName, HandlerVersion, JobId, ReplayId, StepName, TimestampMs,
+    Cause, DeadLetterId, Digest, HandlerName, HandlerVersion, IncidentId, JobId, ReplayId, StepName, TimestampMs,
     place::place_in_line,
     replay::{Candidate, ReplayFacts, ReplayRefusal, choose_target},
 };
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::json;
 
-use crate::{Store, StoreError, audit, dead_letters, enqueue, handlers, keys::Keys, seal::Purpose, writer::Urgency};
+use crate::{
+    Store, StoreError, audit, dead_letters, enqueue, handlers, incidents, keys::Keys, seal::Purpose, writer::Urgency,
+};
 
 /// What an operator asks for.
 #[derive(Debug, Clone)]
@@ -123,6 +125,9 @@ pub struct ReplayRecord {
 
 struct OpenLetter {
     job: i64,
+    kind: String,
+    error_class: String,
+    version: Option<String>,
     cause: Cause,
     state: String,
     payload_sealed: Option<Vec<u8>>,
@@ -158,6 +163,7 @@ fn replay(connection: &Connection, keys: &Keys, request: &ReplayRequest) -> Resu
         payload_corrected: request.payload.is_some(),
         override_reason: request.override_reason.as_deref(),
         unresolved_steps: &unresolved_steps(connection, letter.job, request)?,
+        fixes: &incidents::fixes(connection, &letter.kind, &letter.error_class, letter.version.as_deref())?,
     };
     let target = match choose_target(&facts) {
         Ok(target) => target,
@@ -167,7 +173,8 @@ fn replay(connection: &Connection, keys: &Keys, request: &ReplayRequest) -> Resu
     if let Some(step) = resolve(connection, keys, letter.job, request)? {
         return Ok(ReplayAnswer::NotInDoubt { step });
     }
-    let id = record(connection, letter.job, request, target)?;
+    let overridden = facts.fixes.iter().filter(|fix| !fix.admits(&target.version)).map(|fix| fix.incident).collect();
+    let id = record(connection, letter.job, request, target, overridden)?;
     put_back(connection, letter.job, request, id, target, &payload_sealed)?;
     if let Some(payload) = payload {
         correct_payload(connection, keys, letter.job, payload)?;
@@ -182,15 +189,26 @@ fn replay(connection: &Connection, keys: &Keys, request: &ReplayRequest) -> Resu
 }
 
 fn find(connection: &Connection, id: DeadLetterId) -> Result<Option<OpenLetter>, StoreError> {
-    let row: Option<(i64, String, String, Option<Vec<u8>>)> = connection
-        .prepare_cached("SELECT job_id, cause, state, payload_sealed FROM dead_letters WHERE id = ?1")?
-        .query_row([id.0], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
+    let found = connection
+        .prepare_cached(
+            "SELECT job_id, cause, state, payload_sealed, kind, error_class, version FROM dead_letters WHERE id = ?1",
+        )?
+        .query_row([id.0], |row| Ok(letter(row)))
         .optional()?;
-    row.map(|(job, cause, state, payload_sealed)| {
-        let cause = Cause::parse(&cause).ok_or_else(|| StoreError::Unexpected(format!("cause {cause:?}")))?;
-        Ok(OpenLetter { job, cause, state, payload_sealed })
+    found.transpose()
+}
+
+fn letter(row: &Row<'_>) -> Result<OpenLetter, StoreError> {
+    let cause: String = row.get(1)?;
+    Ok(OpenLetter {
+        job: row.get(0)?,
+        kind: row.get(4)?,
+        error_class: row.get(5)?,
+        version: row.get(6)?,
+        cause: Cause::parse(&cause).ok_or_else(|| StoreError::Unexpected(format!("cause {cause:?}")))?,
+        state: row.get(2)?,
+        payload_sealed: row.get(3)?,
     })
-    .transpose()
 }
 
 fn died_on(connection: &Connection, job: i64) -> Result<Vec<Digest>, StoreError> {
@@ -265,7 +283,13 @@ fn payload<'a>(
     }
 }
 
-fn record(connection: &Connection, job: i64, request: &ReplayRequest, target: &Candidate) -> Result<i64, StoreError> {
+fn record(
+    connection: &Connection,
+    job: i64,
+    request: &ReplayRequest,
+    target: &Candidate,
+    overridden: Vec<IncidentId>,
+) -> Result<i64, StoreError> {
     connection
         .prepare_cached(
             "INSERT INTO replays (dead_letter_id, job_id, number, actor, reason, override_reason, at, version_id, version,
@@ -288,6 +312,7 @@ fn record(connection: &Connection, job: i64, request: &ReplayRequest, target: &C
     let detail = json!({
         "replay": id, "job": job, "reason": request.reason, "override_reason": request.override_reason,
         "version": target.version, "digest": target.digest, "payload_corrected": request.payload.is_some(),
+        "incidents_overridden": overridden,
         "steps": request.resolutions.iter().map(|(name, said)| (name.to_string(), said.as_str().into()))
             .collect::<serde_json::Map<_, _>>(),
     });

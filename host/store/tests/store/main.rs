@@ -3,6 +3,7 @@
 //! A test's name begins with its clause of the contract. Time is a parameter, so nothing here waits for it.
 
 mod enqueue;
+mod incidents;
 mod leases;
 mod opening;
 mod order;
