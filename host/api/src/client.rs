@@ -16,9 +16,11 @@ pub use error::ClientError;
 use transport::{Answer, Request};
 
 use crate::{
-    ActivateQuery, AuditEntry, AuditFilter, BatchAnswer, DeadLetterFilter, DeadLetterSummary, DeadLetterView,
-    DiscardRequest, EnqueueAnswer, EnqueueRequest, HandlerView, JobFilter, JobStateAnswer, JobSummary, JobView,
-    KindView, Operation, Page, PushAnswer, ReloadAnswer, ReplayAnswer, ReplayRequest, WaitQuery,
+    ActivateQuery, AlertView, AuditEntry, AuditFilter, BatchAnswer, CloseIncidentRequest, DeadLetterFilter,
+    DeadLetterGroup, DeadLetterSummary, DeadLetterView, DiscardRequest, EditIncidentRequest, EnqueueAnswer,
+    EnqueueRequest, HandlerView, IncidentFilter, IncidentSummary, IncidentView, JobFilter, JobStateAnswer, JobSummary,
+    JobView, KindView, OpenIncidentRequest, Operation, Page, PageFilter, PageView, PushAnswer, ReloadAnswer,
+    ReplayAnswer, ReplayRequest, WaitQuery,
 };
 
 /// A client of the daemon behind one Unix socket.
@@ -88,6 +90,46 @@ impl Client {
     /// Gives a dead letter up.
     pub async fn discard(&self, id: i64, discard: &DiscardRequest) -> Result<()> {
         self.done(Request::new(Operation::DiscardDeadLetter, &[&id.to_string()]).json(discard)?).await
+    }
+
+    /// Groups open dead letters.
+    pub async fn dead_letter_groups(&self) -> Result<Page<DeadLetterGroup>> {
+        self.answer(Request::new(Operation::GroupDeadLetters, &[])).await
+    }
+
+    /// Lists incidents.
+    pub async fn incidents(&self, filter: &IncidentFilter) -> Result<Page<IncidentSummary>> {
+        self.answer(Request::new(Operation::ListIncidents, &[]).query(filter)?).await
+    }
+
+    /// Opens an incident.
+    pub async fn open_incident(&self, incident: &OpenIncidentRequest) -> Result<IncidentView> {
+        self.answer(Request::new(Operation::OpenIncident, &[]).json(incident)?).await
+    }
+
+    /// Shows an incident.
+    pub async fn incident(&self, id: i64) -> Result<IncidentView> {
+        self.answer(Request::new(Operation::ShowIncident, &[&id.to_string()])).await
+    }
+
+    /// Changes an incident.
+    pub async fn edit_incident(&self, id: i64, edit: &EditIncidentRequest) -> Result<IncidentView> {
+        self.answer(Request::new(Operation::EditIncident, &[&id.to_string()]).json(edit)?).await
+    }
+
+    /// Closes an incident.
+    pub async fn close_incident(&self, id: i64, close: &CloseIncidentRequest) -> Result<IncidentView> {
+        self.answer(Request::new(Operation::CloseIncident, &[&id.to_string()]).json(close)?).await
+    }
+
+    /// Lists what needs somebody now.
+    pub async fn alerts(&self) -> Result<Page<AlertView>> {
+        self.answer(Request::new(Operation::ListAlerts, &[])).await
+    }
+
+    /// Lists pages.
+    pub async fn pages(&self, filter: &PageFilter) -> Result<Page<PageView>> {
+        self.answer(Request::new(Operation::ListPages, &[]).query(filter)?).await
     }
 
     /// Lists stored handler versions.

@@ -3,10 +3,12 @@
 //!
 //! Nothing here decides anything about a job: the daemon answers, this crate gives the answers their shape.
 
+pub mod alert;
 pub mod audit;
 pub mod client;
 pub mod dead_letter;
 pub mod handler;
+pub mod incident;
 pub mod job;
 pub mod kind;
 pub mod openapi;
@@ -17,6 +19,7 @@ pub mod route;
 pub mod schema;
 pub mod timestamp;
 
+pub use alert::{AlertView, PageFilter, PageView};
 pub use audit::{AuditEntry, AuditFilter};
 pub use client::{Client, ClientError};
 pub use dead_letter::{
@@ -24,6 +27,10 @@ pub use dead_letter::{
     ReplayView, StepResolution,
 };
 pub use handler::{ActivateQuery, HandlerView, PushAnswer};
+pub use incident::{
+    CloseIncidentRequest, DeadLetterGroup, EditIncidentRequest, IncidentFilter, IncidentGroup, IncidentState,
+    IncidentSummary, IncidentView, OpenIncidentRequest,
+};
 pub use job::{
     AttemptView, BatchAnswer, EnqueueAnswer, EnqueueRequest, JobFilter, JobStateAnswer, JobSummary, JobView,
     StepRunView, StepView, WaitQuery,

@@ -12,29 +12,38 @@ use utoipa::{
 };
 
 use crate::{
-    ActivateQuery, AuditEntry, AuditFilter, BatchAnswer, DeadLetterFilter, DeadLetterSummary, DeadLetterView,
-    DiscardRequest, EnqueueAnswer, EnqueueRequest, HandlerView, JobFilter, JobStateAnswer, JobSummary, JobView,
-    KindView, Operation, Page, Problem, PushAnswer, ReloadAnswer, ReplayAnswer, ReplayRequest, Role, Route,
-    StepResolution, WaitQuery, problem,
+    ActivateQuery, AlertView, AuditEntry, AuditFilter, BatchAnswer, CloseIncidentRequest, DeadLetterFilter,
+    DeadLetterGroup, DeadLetterSummary, DeadLetterView, DiscardRequest, EditIncidentRequest, EnqueueAnswer,
+    EnqueueRequest, HandlerView, IncidentFilter, IncidentSummary, IncidentView, JobFilter, JobStateAnswer, JobSummary,
+    JobView, KindView, OpenIncidentRequest, Operation, Page, PageFilter, PageView, Problem, PushAnswer, ReloadAnswer,
+    ReplayAnswer, ReplayRequest, Role, Route, StepResolution, WaitQuery, problem,
     route::{Body, variable},
 };
 
 #[derive(utoipa::OpenApi)]
 #[openapi(components(schemas(
     BatchAnswer,
+    CloseIncidentRequest,
     DeadLetterView,
     DiscardRequest,
+    EditIncidentRequest,
     EnqueueAnswer,
     EnqueueRequest,
     HandlerView,
+    IncidentView,
     JobStateAnswer,
     JobView,
     KindView,
+    OpenIncidentRequest,
+    Page<AlertView>,
     Page<AuditEntry>,
+    Page<DeadLetterGroup>,
     Page<DeadLetterSummary>,
     Page<HandlerView>,
+    Page<IncidentSummary>,
     Page<JobSummary>,
     Page<KindView>,
+    Page<PageView>,
     Problem,
     PushAnswer,
     ReloadAnswer,
@@ -102,6 +111,8 @@ fn query_parameters(operation: Operation) -> Vec<Parameter> {
     match operation {
         Operation::ListJobs => JobFilter::into_params(within),
         Operation::ListDeadLetters => DeadLetterFilter::into_params(within),
+        Operation::ListIncidents => IncidentFilter::into_params(within),
+        Operation::ListPages => PageFilter::into_params(within),
         Operation::ListAudit => AuditFilter::into_params(within),
         Operation::WaitForJob => WaitQuery::into_params(within),
         Operation::ActivateHandler => ActivateQuery::into_params(within),

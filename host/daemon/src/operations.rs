@@ -5,9 +5,12 @@ use leasehold_domain::{
     DeadLetterId, Digest, HandlerName, HandlerState, HandlerVersion, JobId, Kind, StepName, StopReason,
     policy::InDoubtPolicy,
 };
-use leasehold_store::{Cancelled, EnqueueAnswer, EnqueueJob, ReplayAnswer, ReplayRequest, Resolution, StoreError};
+use leasehold_store::{
+    Cancelled, EnqueueAnswer, EnqueueJob, ReplayAnswer, ReplayRequest, Resolution, StoreError, VersionRow,
+};
 
 use crate::{
+    alerts::{Alert, DEAD_LETTERS, Met},
     daemon::{Daemon, InForce},
     intake::{self, IntakeError, SentJob},
     metrics,
@@ -79,7 +82,13 @@ impl Daemon {
         // A file system that does not answer refuses nothing: what it can't hold fails by itself.
         let Ok(found) = rustix::fs::statvfs(&config.daemon.data_dir) else { return Ok(()) };
         let free_bytes = found.f_bavail.saturating_mul(found.f_frsize);
-        if free_bytes < reserve_bytes { Err(StoreError::DiskLow { free_bytes, reserve_bytes }) } else { Ok(()) }
+        if free_bytes >= reserve_bytes {
+            self.alerts.clear(Alert::DiskLow, "");
+            return Ok(());
+        }
+        let error = StoreError::DiskLow { free_bytes, reserve_bytes };
+        self.alerts.raise(Met::new(Alert::DiskLow, error.code(), error.to_string()), self.now_ms());
+        Err(error)
     }
 
     /// Cancels a job; a running one is stopped and ends as cancelled.
@@ -146,7 +155,17 @@ impl Daemon {
     async fn damaged_now(&self, handler: &HandlerName) -> Result<Vec<Digest>, StoreError> {
         let versions = self.store.versions().await?.into_iter();
         let live = versions.filter(|row| row.version.name == *handler && row.state == HandlerState::Live);
-        Ok(live.map(|row| row.digest).filter(|digest| self.artefacts.get(*digest).is_err()).collect())
+        let is_damaged = |row: &VersionRow| match self.artefacts.get(row.digest) {
+            Ok(_) => {
+                self.alerts.clear(Alert::ComponentDamaged, &row.digest.to_string());
+                false
+            }
+            Err(error) => {
+                self.alert_damage(row, &error.into());
+                true
+            }
+        };
+        Ok(live.filter(is_damaged).map(|row| row.digest).collect())
     }
 
     /// Pauses a kind or lets it go on. False when it was so already.
@@ -178,6 +197,7 @@ impl Daemon {
             }
         }
         metrics::running(self.running.len());
+        metrics::alert(DEAD_LETTERS, !self.store.uncovered_arrivals().await?.is_empty());
         Ok(self.metrics.render())
     }
 }

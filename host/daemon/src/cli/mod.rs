@@ -1,6 +1,7 @@
 //! The command line: reads arguments, asks the daemon through its API, and shows the answer. It never touches the
 //! database.
 
+mod alerts;
 mod audit;
 mod completions;
 mod config;
@@ -10,6 +11,7 @@ mod enqueue;
 mod enqueue_file;
 mod failure;
 mod handlers;
+mod incidents;
 mod jobs;
 mod kinds;
 mod output;
@@ -53,6 +55,12 @@ enum Command {
     /// Look at dead letters, replay and discard them
     #[command(subcommand)]
     Dlq(dlq::DlqCommand),
+    /// Deal with dead letters that arrive: open, edit and close incidents
+    #[command(subcommand)]
+    Incidents(incidents::IncidentsCommand),
+    /// See what needs somebody now, and whom that was sent to
+    #[command(subcommand)]
+    Alerts(alerts::AlertsCommand),
     /// Store handlers and switch their versions
     #[command(subcommand)]
     Handlers(handlers::HandlersCommand),
@@ -124,6 +132,8 @@ async fn ask(command: Command, session: Session) -> Result<(), Failure> {
         Command::Enqueue(arguments) => enqueue::run(*arguments, &session).await,
         Command::Jobs(command) => jobs::run(command, &session).await,
         Command::Dlq(command) => dlq::run(command, &session).await,
+        Command::Incidents(command) => incidents::run(command, &session).await,
+        Command::Alerts(command) => alerts::run(command, &session).await,
         Command::Handlers(command) => handlers::run(command, &session).await,
         Command::Kinds(command) => kinds::run(command, &session).await,
         Command::Audit(command) => audit::run(command, &session).await,

@@ -8,7 +8,7 @@ use axum::{
 use http::{Method, StatusCode, Uri};
 use leasehold_api::{Operation, Problem};
 
-use super::{Api, audit, batch, caller, dead_letters, handlers, jobs, kinds, refusal, system};
+use super::{Api, alerts, audit, batch, caller, dead_letters, handlers, incidents, jobs, kinds, refusal, system};
 
 /// The whole API.
 pub(super) fn router(api: Api) -> Router {
@@ -45,6 +45,14 @@ fn endpoint(operation: Operation, method: MethodFilter) -> MethodRouter<Api> {
         Operation::ShowDeadLetter => on(method, dead_letters::show),
         Operation::ReplayDeadLetter => on(method, dead_letters::replay),
         Operation::DiscardDeadLetter => on(method, dead_letters::discard),
+        Operation::GroupDeadLetters => on(method, incidents::groups),
+        Operation::ListIncidents => on(method, incidents::list),
+        Operation::OpenIncident => on(method, incidents::open),
+        Operation::ShowIncident => on(method, incidents::show),
+        Operation::EditIncident => on(method, incidents::edit),
+        Operation::CloseIncident => on(method, incidents::close),
+        Operation::ListAlerts => on(method, alerts::list),
+        Operation::ListPages => on(method, alerts::pages),
         Operation::ListHandlers => on(method, handlers::list),
         Operation::ShowHandler => on(method, handlers::show),
         Operation::PushHandler => on(method, handlers::push),
