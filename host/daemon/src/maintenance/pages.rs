@@ -58,7 +58,10 @@ impl Pager {
                 return due_at_ms;
             }
             match self.deliver(&document::of_alert(&active), active.failures).await {
-                PageEnd::Sent { .. } => alerts.paged(&active, self.daemon.now_ms()),
+                PageEnd::Sent { by } => {
+                    alerts.paged(&active, self.daemon.now_ms());
+                    tracing::info!(alert = active.alert.name(), by, "an alert was sent");
+                }
                 PageEnd::Failed { due_at_ms, .. } => alerts.page_failed(&active, due_at_ms),
             }
         }
@@ -67,12 +70,8 @@ impl Pager {
 
     /// Sends the first page of dead letters if it is due. Answers when to look again.
     async fn send_page(&mut self) -> Result<TimestampMs, StoreError> {
-        let store = &self.daemon.store;
-        if let Some((page, end)) = &self.unrecorded {
-            store.end_page(*page, end.clone(), self.daemon.now_ms()).await?;
-            self.unrecorded = None;
-        }
-        let Some(page) = store.unsent_pages(1).await?.pop() else { return Ok(TimestampMs::MAX) };
+        self.record().await?;
+        let Some(page) = self.daemon.store.unsent_pages(1).await?.pop() else { return Ok(TimestampMs::MAX) };
         if page.due_at_ms > self.daemon.now_ms() {
             return Ok(page.due_at_ms);
         }
@@ -80,7 +79,20 @@ impl Pager {
         let end = self.deliver(&document::of_dead_letters(&page), page.failures).await;
         fail::fail_point!("page.sent");
         self.unrecorded = Some((page.id, end));
+        self.record().await?;
         Ok(self.daemon.now_ms())
+    }
+
+    /// Records how the last page went. Until that is durable, no further page is sent.
+    async fn record(&mut self) -> Result<(), StoreError> {
+        if let Some((page, end)) = &self.unrecorded {
+            self.daemon.store.end_page(*page, end.clone(), self.daemon.now_ms()).await?;
+            if let PageEnd::Sent { by } = end {
+                tracing::info!(page, by, "a page was sent");
+            }
+            self.unrecorded = None;
+        }
+        Ok(())
     }
 
     /// Sends one page, which has failed so many times before.
@@ -89,7 +101,6 @@ impl Pager {
         match send(&self.daemon.config().alerts, page, now_ms).await {
             Ok(by) => {
                 metrics::page_sent(by);
-                tracing::info!(page = %page.id, by, "a page was sent");
                 self.daemon.alerts.clear(Alert::PagesUndelivered, "");
                 PageEnd::Sent { by }
             }
