@@ -82,9 +82,9 @@ mod tests {
         let mut state = Arrivals::default();
         let mut paged = Vec::new();
         for number in 1..=arrivals {
-            let (next, pages) = state.one_more(page_after);
+            let (next, is_paged) = state.one_more(page_after);
             state = next;
-            paged.extend(pages.then_some(number));
+            paged.extend(is_paged.then_some(number));
         }
         paged
     }

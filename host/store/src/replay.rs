@@ -173,8 +173,9 @@ fn replay(connection: &Connection, keys: &Keys, request: &ReplayRequest) -> Resu
     if let Some(step) = resolve(connection, keys, letter.job, request)? {
         return Ok(ReplayAnswer::NotInDoubt { step });
     }
-    let overridden = facts.fixes.iter().filter(|fix| !fix.admits(&target.version)).map(|fix| fix.incident).collect();
-    let id = record(connection, letter.job, request, target, overridden)?;
+    let unmet = facts.fixes.iter().filter(|fix| !fix.admits(&target.version));
+    let overridden: Vec<_> = unmet.map(|fix| fix.incident).collect();
+    let id = record(connection, letter.job, request, target, &overridden)?;
     put_back(connection, letter.job, request, id, target, &payload_sealed)?;
     if let Some(payload) = payload {
         correct_payload(connection, keys, letter.job, payload)?;
@@ -288,7 +289,7 @@ fn record(
     job: i64,
     request: &ReplayRequest,
     target: &Candidate,
-    overridden: Vec<IncidentId>,
+    overridden: &[IncidentId],
 ) -> Result<i64, StoreError> {
     connection
         .prepare_cached(
