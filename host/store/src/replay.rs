@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use leasehold_domain::{
     Cause, DeadLetterId, Digest, HandlerName, HandlerVersion, IncidentId, JobId, ReplayId, StepName, TimestampMs,
+    incident::Fix,
     place::place_in_line,
     replay::{Candidate, ReplayFacts, ReplayRefusal, choose_target},
 };
@@ -163,7 +164,7 @@ fn replay(connection: &Connection, keys: &Keys, request: &ReplayRequest) -> Resu
         payload_corrected: request.payload.is_some(),
         override_reason: request.override_reason.as_deref(),
         unresolved_steps: &unresolved_steps(connection, letter.job, request)?,
-        fixes: &incidents::fixes(connection, &letter.kind, &letter.error_class, letter.version.as_deref())?,
+        fixes: &fixes(connection, &letter)?,
     };
     let target = match choose_target(&facts) {
         Ok(target) => target,
@@ -219,6 +220,22 @@ fn died_on(connection: &Connection, job: i64) -> Result<Vec<Digest>, StoreError>
     )?;
     let digests = statement.query_map([job], |row| Ok(Digest::from_bytes(row.get(0)?)))?;
     Ok(digests.collect::<Result<_, _>>()?)
+}
+
+/// What incidents say of the death. Nothing ran for a refused replay, so the death before it is the one to mend.
+fn fixes(connection: &Connection, letter: &OpenLetter) -> Result<Vec<Fix>, StoreError> {
+    let ran = connection
+        .prepare_cached(
+            "SELECT error_class, version FROM dead_letters WHERE job_id = ?1 AND cause <> 'replay_refused'
+             ORDER BY id DESC LIMIT 1",
+        )?
+        .query_row([letter.job], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let (class, version): (String, Option<String>) = match ran {
+        Some(ran) => ran,
+        None => (letter.error_class.clone(), letter.version.clone()),
+    };
+    incidents::fixes(connection, &letter.kind, &class, version.as_deref())
 }
 
 fn unresolved_steps(connection: &Connection, job: i64, request: &ReplayRequest) -> Result<Vec<String>, StoreError> {

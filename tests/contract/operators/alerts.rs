@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::{
-    letters::{activate, config, letter_of, other_misbehave, push, told},
+    letters::{activate, config, letter_of, other_misbehave, push, refused_replay, replay, told},
     pages::{alert_names, paging},
     support::{Daemon, Received, Reply, Server, daemon::PATIENCE, guest},
 };
@@ -60,7 +60,7 @@ fn q11_the_alert_is_over_when_every_held_verdict_is_written() {
     let server = Server::accepting();
     let mut daemon = Daemon::with_misbehave(&paging(&server));
     daemon.terminate();
-    daemon.set_crash_points("dead_letter.write=6*return->off");
+    daemon.set_crash_points("dead_letter.write=10*return->off");
     daemon.run();
     let jobs = [1, 2].map(|_| daemon.enqueue("job", &told("rejected", "shop.closed"), &[]));
     for job in jobs {
@@ -103,6 +103,25 @@ fn h1_a_component_that_does_not_have_its_digest_is_an_alert_until_it_is_pushed_a
     server.wait_for(2);
     push(&daemon, &second, "1.1.0");
     assert_eq!(alert_names(&daemon), [""; 0]);
+}
+
+#[test]
+fn h1_a_component_that_is_damaged_under_a_live_version_is_an_alert_when_a_replay_meets_it() {
+    let daemon = Daemon::with_misbehave(&config());
+    let letter = letter_of(&daemon, "job", &told("rejected", "shop.closed"));
+    let stored = daemon.data().join("handlers").join(format!("{}.wasm", letter["digest"].as_str().unwrap()));
+    let whole = fs::read(&stored).unwrap();
+    fs::write(&stored, &whole[1..]).unwrap();
+    assert_eq!(refused_replay(&daemon, &letter, &[]).0, "version_not_live");
+    assert_eq!(alert(&daemon, "component_damaged")["subject"], "misbehave@1.0.0");
+    push(&daemon, &guest("misbehave@1.0.0"), "1.0.0");
+    assert_eq!(alert_names(&daemon), ["dead_letters"]);
+    fs::write(&stored, &whole[1..]).unwrap();
+    assert_eq!(refused_replay(&daemon, &letter, &[]).0, "version_not_live");
+    // Put right by somebody else, it is over when it is looked at.
+    fs::write(&stored, &whole).unwrap();
+    replay(&daemon, &letter, &[]);
+    assert_eq!(alert_names(&daemon), ["dead_letters"]);
 }
 
 #[test]

@@ -140,6 +140,23 @@ fn o2_an_incident_of_another_class_or_kind_binds_nothing() {
 }
 
 #[test]
+fn o2_a_replay_that_was_refused_at_its_lease_leaves_the_fix_of_the_death_before_it() {
+    let daemon = with_two_live_versions();
+    let letter = dies(&daemon);
+    open(&daemon, &["--class", "shop.closed", "--fixed-in", "1.1.0"]).json();
+    daemon.ask(&["kinds", "pause", "job"]).json();
+    let options = ["--version", "misbehave@1.1.0", "--reason", "mended"];
+    daemon.ask(&[&["dlq", "replay", &id(&letter)], &options[..]].concat()).json();
+    daemon.ask(&["handlers", "retire", "misbehave@1.1.0"]).json();
+    daemon.ask(&["kinds", "resume", "job"]).json();
+    let job = letter["job_id"].as_i64().unwrap();
+    assert_eq!(daemon.wait(job), "dead");
+    let refused = daemon.dead_letter(job);
+    assert_eq!(refused["cause"], "replay_refused");
+    assert_eq!(refused_replay(&daemon, &refused, &[]).0, "not_fixed_in");
+}
+
+#[test]
 fn o2_a_replay_that_was_accepted_stays_accepted() {
     let daemon = Daemon::with_misbehave(&config());
     let letter = dies(&daemon);
