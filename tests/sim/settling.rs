@@ -150,6 +150,7 @@ impl World {
                 view: "{}".into(),
                 masked_key: "key".into(),
                 keep_original: policy.keep_original,
+                page_after: 1,
             }),
             only_if_expired,
             priority_step_ms: PRIORITY_STEP_MS,

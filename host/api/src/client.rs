@@ -16,11 +16,12 @@ pub use error::ClientError;
 use transport::{Answer, Request};
 
 use crate::{
-    ActivateQuery, AuditEntry, AuditFilter, BatchAnswer, BulkReplayChange, BulkReplayFilter, BulkReplayMember,
-    BulkReplayMemberFilter, BulkReplayPreview, BulkReplayPreviewRequest, BulkReplayRequest, BulkReplayView,
-    DeadLetterFilter, DeadLetterSummary, DeadLetterView, DiscardRequest, EnqueueAnswer, EnqueueRequest, HandlerView,
-    JobFilter, JobStateAnswer, JobSummary, JobView, KindView, Operation, Page, PushAnswer, ReloadAnswer, ReplayAnswer,
-    ReplayRequest, WaitQuery,
+    ActivateQuery, AlertView, AuditEntry, AuditFilter, BatchAnswer, BulkReplayChange, BulkReplayFilter,
+    BulkReplayMember, BulkReplayMemberFilter, BulkReplayPreview, BulkReplayPreviewRequest, BulkReplayRequest,
+    BulkReplayView, CloseIncidentRequest, DeadLetterFilter, DeadLetterGroup, DeadLetterSummary, DeadLetterView,
+    DiscardRequest, EditIncidentRequest, EnqueueAnswer, EnqueueRequest, HandlerView, IncidentFilter, IncidentSummary,
+    IncidentView, JobFilter, JobStateAnswer, JobSummary, JobView, KindView, OpenIncidentRequest, Operation, Page,
+    PageFilter, PageView, PushAnswer, ReloadAnswer, ReplayAnswer, ReplayRequest, WaitQuery,
 };
 
 /// A client of the daemon behind one Unix socket.
@@ -134,6 +135,46 @@ impl Client {
     /// Waits until nothing of a bulk replay is under way, at most as long as the query says.
     pub async fn wait_for_bulk_replay(&self, id: i64, query: &WaitQuery) -> Result<BulkReplayView> {
         self.answer(Request::new(Operation::WaitForBulkReplay, &[&id.to_string()]).query(query)?).await
+    }
+
+    /// Groups open dead letters.
+    pub async fn dead_letter_groups(&self) -> Result<Page<DeadLetterGroup>> {
+        self.answer(Request::new(Operation::GroupDeadLetters, &[])).await
+    }
+
+    /// Lists incidents.
+    pub async fn incidents(&self, filter: &IncidentFilter) -> Result<Page<IncidentSummary>> {
+        self.answer(Request::new(Operation::ListIncidents, &[]).query(filter)?).await
+    }
+
+    /// Opens an incident.
+    pub async fn open_incident(&self, incident: &OpenIncidentRequest) -> Result<IncidentView> {
+        self.answer(Request::new(Operation::OpenIncident, &[]).json(incident)?).await
+    }
+
+    /// Shows an incident.
+    pub async fn incident(&self, id: i64) -> Result<IncidentView> {
+        self.answer(Request::new(Operation::ShowIncident, &[&id.to_string()])).await
+    }
+
+    /// Changes an incident.
+    pub async fn edit_incident(&self, id: i64, edit: &EditIncidentRequest) -> Result<IncidentView> {
+        self.answer(Request::new(Operation::EditIncident, &[&id.to_string()]).json(edit)?).await
+    }
+
+    /// Closes an incident.
+    pub async fn close_incident(&self, id: i64, close: &CloseIncidentRequest) -> Result<IncidentView> {
+        self.answer(Request::new(Operation::CloseIncident, &[&id.to_string()]).json(close)?).await
+    }
+
+    /// Lists what needs somebody now.
+    pub async fn alerts(&self) -> Result<Page<AlertView>> {
+        self.answer(Request::new(Operation::ListAlerts, &[])).await
+    }
+
+    /// Lists pages.
+    pub async fn pages(&self, filter: &PageFilter) -> Result<Page<PageView>> {
+        self.answer(Request::new(Operation::ListPages, &[]).query(filter)?).await
     }
 
     /// Lists stored handler versions.

@@ -3,11 +3,13 @@
 //!
 //! Nothing here decides anything about a job: the daemon answers, this crate gives the answers their shape.
 
+pub mod alert;
 pub mod audit;
 pub mod bulk_replay;
 pub mod client;
 pub mod dead_letter;
 pub mod handler;
+pub mod incident;
 pub mod job;
 pub mod kind;
 pub mod openapi;
@@ -18,6 +20,7 @@ pub mod route;
 pub mod schema;
 pub mod timestamp;
 
+pub use alert::{AlertView, PageFilter, PageView};
 pub use audit::{AuditEntry, AuditFilter};
 pub use bulk_replay::{
     BulkReplayChange, BulkReplayCounts, BulkReplayFilter, BulkReplayMember, BulkReplayMemberFilter, BulkReplayPreview,
@@ -29,6 +32,10 @@ pub use dead_letter::{
     ReplayView, StepResolution,
 };
 pub use handler::{ActivateQuery, HandlerView, PushAnswer};
+pub use incident::{
+    CloseIncidentRequest, DeadLetterGroup, EditIncidentRequest, IncidentFilter, IncidentGroup, IncidentState,
+    IncidentSummary, IncidentView, OpenIncidentRequest,
+};
 pub use job::{
     AttemptView, BatchAnswer, EnqueueAnswer, EnqueueRequest, JobFilter, JobStateAnswer, JobSummary, JobView,
     StepRunView, StepView, WaitQuery,

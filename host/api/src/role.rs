@@ -13,7 +13,8 @@ pub enum Role {
     Enqueue,
     /// May see jobs, dead letters, handlers and kinds, all redacted.
     View,
-    /// May also cancel, replay and discard jobs, pause kinds, activate and retire handler versions.
+    /// May also cancel, replay and discard jobs, pause kinds, activate and retire handler versions,
+    /// open and close incidents.
     Operate,
     /// May also store handlers and reload the configuration.
     Admin,

@@ -45,6 +45,22 @@ pub enum Operation {
     ResumeBulkReplay,
     /// Waits until nothing of a bulk replay is under way.
     WaitForBulkReplay,
+    /// Groups open dead letters.
+    GroupDeadLetters,
+    /// Lists incidents.
+    ListIncidents,
+    /// Opens an incident.
+    OpenIncident,
+    /// Shows an incident.
+    ShowIncident,
+    /// Changes an incident.
+    EditIncident,
+    /// Closes an incident.
+    CloseIncident,
+    /// Lists what needs somebody now.
+    ListAlerts,
+    /// Lists pages.
+    ListPages,
     /// Lists stored handler versions.
     ListHandlers,
     /// Shows a handler version.
@@ -129,7 +145,7 @@ pub struct Route {
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 41] = [
         Self::EnqueueJob,
         Self::EnqueueBatch,
         Self::ListJobs,
@@ -148,6 +164,14 @@ impl Operation {
         Self::StopBulkReplay,
         Self::ResumeBulkReplay,
         Self::WaitForBulkReplay,
+        Self::GroupDeadLetters,
+        Self::ListIncidents,
+        Self::OpenIncident,
+        Self::ShowIncident,
+        Self::EditIncident,
+        Self::CloseIncident,
+        Self::ListAlerts,
+        Self::ListPages,
         Self::ListHandlers,
         Self::ShowHandler,
         Self::PushHandler,
@@ -232,6 +256,29 @@ impl Operation {
                 "Wait until nothing of a bulk replay is under way",
                 Json("BulkReplayView"),
             ),
+            Self::GroupDeadLetters => get(
+                "/v1/dead-letters:groups",
+                VIEW,
+                "Count open dead letters by kind, error class and version",
+                Json("Page_DeadLetterGroup"),
+            ),
+            Self::ListIncidents => {
+                get("/v1/incidents", VIEW, "List incidents, the newest first", Json("Page_IncidentSummary"))
+            }
+            Self::OpenIncident => post("/v1/incidents", OPERATE, "Open an incident; what it covers pages nobody")
+                .takes(Json("OpenIncidentRequest"))
+                .answers(&[201], Json("IncidentView")),
+            Self::ShowIncident => {
+                get("/v1/incidents/{id}", VIEW, "Show an incident with its counts and pages", Json("IncidentView"))
+            }
+            Self::EditIncident => post("/v1/incidents/{id}/edit", OPERATE, "Say which version is fixed")
+                .takes(Json("EditIncidentRequest"))
+                .answers(&[200], Json("IncidentView")),
+            Self::CloseIncident => post("/v1/incidents/{id}/close", OPERATE, "Close an incident; counting starts anew")
+                .takes(Json("CloseIncidentRequest"))
+                .answers(&[200], Json("IncidentView")),
+            Self::ListAlerts => get("/v1/alerts", VIEW, "List what needs somebody now", Json("Page_AlertView")),
+            Self::ListPages => get("/v1/pages", VIEW, "List pages, the newest first", Json("Page_PageView")),
             Self::ListHandlers => get("/v1/handlers", VIEW, "List stored handler versions", Json("Page_HandlerView")),
             Self::ShowHandler => {
                 get("/v1/handlers/{version}", VIEW, "Show a handler version, name@1.2.3", Json("HandlerView"))

@@ -12,7 +12,7 @@ use leasehold_store::Store;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::{Notify, broadcast, watch};
 
-use crate::{artefacts::Artefacts, clock::Clock, config::Config, running::RunningAttempts};
+use crate::{alerts::Alerts, artefacts::Artefacts, clock::Clock, config::Config, running::RunningAttempts};
 
 /// How many ends of jobs a waiting caller may lag behind before it looks the job up again.
 const ENDED_BACKLOG: usize = 4_096;
@@ -41,6 +41,7 @@ pub struct Daemon {
     pub(crate) artefacts: Artefacts,
     pub(crate) clock: Clock,
     pub(crate) running: RunningAttempts,
+    pub(crate) alerts: Alerts,
     pub(crate) metrics: PrometheusHandle,
     in_force: RwLock<Arc<InForce>>,
     /// Serialises what changes which versions are live or under which configuration.
@@ -84,6 +85,7 @@ impl Daemon {
             artefacts,
             clock,
             running: RunningAttempts::default(),
+            alerts: Alerts::new(),
             metrics,
             in_force: RwLock::new(Arc::new(in_force)),
             changing_handlers: tokio::sync::Mutex::default(),

@@ -9,6 +9,7 @@ use leasehold_sandbox::{ComponentError, Inspection, Prepared};
 use leasehold_store::{Activated, PutVersion, Retired, StoreError, StoredVersion, VersionRow};
 
 use crate::{
+    alerts::{Alert, Met},
     artefacts::ArtefactError,
     blocking::off_thread,
     config::{Config, ConfigErrors},
@@ -143,6 +144,7 @@ impl Daemon {
         // The file is durable before the row names it: a crash in between leaves a file that nothing names.
         let size_bytes = bytes.len() as u64;
         self.artefacts.put(bytes).await?;
+        self.alerts.clear(Alert::ComponentDamaged, &digest.to_string());
         let row = StoredVersion { version: version.clone(), digest, size_bytes };
         match self.store.put_version(row, actor, self.now_ms()).await? {
             PutVersion::OtherBytes { stored } => Err(HandlerError::OtherBytes { version, stored }),
@@ -189,7 +191,7 @@ impl Daemon {
         let config = self.config();
         let prepared = self.prepare(&config, &row.version.name, row.digest).await.inspect_err(|error| {
             tracing::error!(%version, code = error.code(), %error, "a handler version can't go live");
-            self.note_damage(row.digest, error);
+            self.note_damage(&row, error);
         })?;
         self.mark_intact(row.digest);
         self.add_prepared(&row, prepared);
@@ -228,6 +230,7 @@ impl Daemon {
             let ready = self
                 .prepare(&config, &row.version.name, row.digest)
                 .await
+                .inspect_err(|error| self.alert_damage(row, error))
                 .map_err(|error| ReloadError::Version { version: row.version.clone(), error: Box::new(error) })?;
             prepared.insert((row.version.name.clone(), row.digest), ready);
         }
@@ -250,6 +253,8 @@ impl Daemon {
             tracing::error!(code = error.code(), %error, "lanes that were held back could not be let go");
         }
         self.claimable.notify_one();
+        // Pages may have another way to go.
+        self.alerts.due.notify_one();
         Ok(())
     }
 
@@ -260,7 +265,7 @@ impl Daemon {
                 Ok(prepared) => self.add_prepared(row, prepared),
                 Err(error) => {
                     tracing::error!(version = %row.version, code = error.code(), %error, "a live handler version can't run; its jobs wait");
-                    self.note_damage(row.digest, &error);
+                    self.note_damage(row, &error);
                 }
             }
         }
@@ -295,13 +300,25 @@ impl Daemon {
     }
 
     /// Remembers that a version's stored component is missing or damaged, if that is what the error says.
-    fn note_damage(&self, digest: Digest, error: &HandlerError) {
+    fn note_damage(&self, row: &VersionRow, error: &HandlerError) {
+        self.alert_damage(row, error);
+        let digest = row.digest;
         if matches!(error, HandlerError::Artefact(_)) && !self.in_force().damaged.contains(&digest) {
             self.change_in_force(|in_force| in_force.damaged.push(digest));
         }
     }
 
+    /// Raises the alert for a stored component that is missing or damaged, if that is what the error says.
+    pub(crate) fn alert_damage(&self, row: &VersionRow, error: &HandlerError) {
+        if matches!(error, HandlerError::Artefact(_)) {
+            let met = Met::new(Alert::ComponentDamaged, error.code(), error.to_string());
+            let met = Met { subject: row.version.to_string(), holder: row.digest.to_string(), ..met };
+            self.alerts.raise(met, self.now_ms());
+        }
+    }
+
     fn mark_intact(&self, digest: Digest) {
+        self.alerts.clear(Alert::ComponentDamaged, &digest.to_string());
         self.change_in_force(|in_force| in_force.damaged.retain(|damaged| *damaged != digest));
     }
 

@@ -4,6 +4,7 @@
 //! lease becomes an attempt (`attempt`), an attempt becomes a verdict and a settlement (`settlement`). The crate holds no
 //! SQL and knows no wasmtime.
 
+mod alerts;
 mod artefacts;
 mod attempt;
 mod attempt_host;

@@ -48,6 +48,9 @@ const SETTLE_SECONDS: &str = "leasehold_settle_commit_seconds";
 const DEPTH: &str = "leasehold_queue_jobs";
 const AGE: &str = "leasehold_queue_oldest_ready_seconds";
 const RUNNING: &str = "leasehold_attempts_running";
+const ALERT: &str = "leasehold_alert_active";
+const PAGES: &str = "leasehold_pages_sent_total";
+const PAGE_FAILURES: &str = "leasehold_page_failures_total";
 const VERSION: &str = "leasehold_handler_version_live";
 
 fn describe() {
@@ -86,10 +89,14 @@ fn describe() {
     describe_gauge!(DEPTH, "Jobs that have not ended, by kind and state.");
     describe_gauge!(AGE, Unit::Seconds, "How long the first ready job has been visible, by kind.");
     describe_gauge!(RUNNING, "Attempts that run now.");
+    describe_gauge!(ALERT, "1 for each alert that is active, by alert; `leasehold alerts ls` says what to do.");
+    describe_counter!(PAGES, "Pages that were sent, by what: webhook, command, or log when neither is configured.");
+    describe_counter!(PAGE_FAILURES, "Tries to send a page that failed.");
     describe_gauge!(VERSION, "1 for each handler version that is live.");
     // Counters that should stay at 0 are shown from the start, so that their absence is no good news.
     counter!(STALE).absolute(0);
     counter!(DUPLICATES_APPLIED).absolute(0);
+    counter!(PAGE_FAILURES).absolute(0);
     for what in ["job", "step"] {
         counter!(DUPLICATES_PREVENTED, "what" => what).absolute(0);
     }
@@ -159,6 +166,18 @@ pub(crate) fn job_ended(kind: &str, state: &'static str, attempts_used: u32) {
 
 pub(crate) fn dead_letter(kind: &str, cause: &'static str) {
     counter!(DEAD_LETTERS, "kind" => kind.to_owned(), "cause" => cause).increment(1);
+}
+
+pub(crate) fn alert(name: &'static str, active: bool) {
+    gauge!(ALERT, "alert" => name).set(if active { 1.0 } else { 0.0 });
+}
+
+pub(crate) fn page_sent(by: &'static str) {
+    counter!(PAGES, "by" => by).increment(1);
+}
+
+pub(crate) fn page_failed() {
+    counter!(PAGE_FAILURES).increment(1);
 }
 
 pub(crate) fn heartbeat(delay_ms: i64) {

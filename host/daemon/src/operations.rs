@@ -8,6 +8,7 @@ use leasehold_domain::{
 use leasehold_store::{Cancelled, EnqueueAnswer, EnqueueJob, ReplayAnswer, ReplayRequest, Resolution, StoreError};
 
 use crate::{
+    alerts::{Alert, DEAD_LETTERS, Met},
     daemon::Daemon,
     intake::{self, IntakeError, SentJob},
     metrics,
@@ -79,7 +80,13 @@ impl Daemon {
         // A file system that does not answer refuses nothing: what it can't hold fails by itself.
         let Ok(found) = rustix::fs::statvfs(&config.daemon.data_dir) else { return Ok(()) };
         let free_bytes = found.f_bavail.saturating_mul(found.f_frsize);
-        if free_bytes < reserve_bytes { Err(StoreError::DiskLow { free_bytes, reserve_bytes }) } else { Ok(()) }
+        if free_bytes >= reserve_bytes {
+            self.alerts.clear(Alert::DiskLow, "");
+            return Ok(());
+        }
+        let error = StoreError::DiskLow { free_bytes, reserve_bytes };
+        self.alerts.raise(Met::new(Alert::DiskLow, error.code(), error.to_string()), self.now_ms());
+        Err(error)
     }
 
     /// Cancels a job; a running one is stopped and ends as cancelled.
@@ -147,9 +154,13 @@ impl Daemon {
         let versions = self.store.versions().await?.into_iter();
         let live = versions.filter(|row| row.version.name == *handler && row.state == HandlerState::Live);
         let mut damaged = Vec::new();
-        for digest in live.map(|row| row.digest) {
-            if self.artefacts.get(digest).await.is_err() {
-                damaged.push(digest);
+        for row in live {
+            match self.artefacts.get(row.digest).await {
+                Ok(_) => self.alerts.clear(Alert::ComponentDamaged, &row.digest.to_string()),
+                Err(error) => {
+                    self.alert_damage(&row, &error.into());
+                    damaged.push(row.digest);
+                }
             }
         }
         Ok(damaged)
@@ -183,6 +194,7 @@ impl Daemon {
             }
         }
         metrics::running(self.running.len());
+        metrics::alert(DEAD_LETTERS, !self.store.uncovered_arrivals().await?.is_empty());
         Ok(self.metrics.render())
     }
 }

@@ -16,12 +16,13 @@ use tokio::{
 };
 
 use crate::{
+    alerts::{Alert, Met},
     artefacts::{ArtefactError, Artefacts},
     blocking::off_thread,
     config::{self, Config},
     daemon::Daemon,
     dispatcher, http,
-    maintenance::{bulk_replays, handlers_folder, heartbeats, reaper, recovery, relay, retention},
+    maintenance::{bulk_replays, handlers_folder, heartbeats, pages, reaper, recovery, relay, retention},
     metrics, stop_marker,
 };
 
@@ -131,10 +132,13 @@ async fn start(config: Config) -> Result<(Arc<Daemon>, UnixListener), ServeError
     let daemon = Arc::new(Daemon::new(store, sandbox, artefacts, config, metrics));
     daemon.read_paused_kinds().await?;
     daemon.prepare_live_handlers().await?;
+    tokio::spawn(pages::run(Arc::clone(&daemon)));
     match daemon.store.key_problem() {
         None => start_work(&daemon).await?,
         Some(problem) => {
             tracing::error!(code = "key_unavailable", %problem, "reads go on, nothing is enqueued or leased; put the key back and start again");
+            let met = Met::new(Alert::KeyUnavailable, "key_unavailable", problem.to_string());
+            daemon.alerts.raise(met, daemon.now_ms());
         }
     }
     let listener = http::bind(&socket)

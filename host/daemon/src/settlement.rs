@@ -13,6 +13,7 @@ use leasehold_sandbox::LogLine;
 use leasehold_store::{AttemptRecordText, Contents, DeadLetterText, Settled, Settlement};
 
 use crate::{
+    alerts::{Alert, Met},
     attempt::Ended,
     daemon::{Daemon, InForce},
     metrics,
@@ -81,6 +82,8 @@ pub(crate) async fn settle(
             }
             if let (Some(dead_letter), Verdict::Die { cause, .. }) = (dead_letter, &decision.verdict) {
                 report_death(policy, facts, &decision, dead_letter, *cause);
+                // It may have made a page.
+                daemon.alerts.due.notify_one();
             }
             if state.is_some() {
                 daemon.job_ended(facts.job);
@@ -125,6 +128,7 @@ async fn prepare(
             view,
             masked_key: REDACTED.to_owned(),
             keep_original: policy.keep_original,
+            page_after: in_force.config.alerts.page_after,
         }),
         only_if_expired,
         priority_step_ms: in_force.config.queue.priority_step_ms,
@@ -158,6 +162,9 @@ async fn write(daemon: &Daemon, settlement: Settlement) -> Settled {
         match daemon.store.settle(settlement.clone()).await {
             Ok(settled) => {
                 metrics::settled(daemon.now_ms() - begun_ms);
+                if failures > 0 {
+                    daemon.alerts.clear(Alert::VerdictsHeld, &settlement.token.to_string());
+                }
                 return settled;
             }
             Err(error) => {
@@ -167,6 +174,10 @@ async fn write(daemon: &Daemon, settlement: Settlement) -> Settled {
                 if matches!(error, leasehold_store::StoreError::Closed) {
                     return Settled::LeaseLost;
                 }
+                let holder = settlement.token.to_string();
+                let met = Met::new(Alert::VerdictsHeld, error.code(), format!("{holder}: {error}"));
+                let met = Met { holder, ..met };
+                daemon.alerts.raise(met, daemon.now_ms());
                 let delay_ms = WRITE_BACKOFF.delay_ms(failures, draw_jitter());
                 tokio::time::sleep(Duration::from_millis(u64::try_from(delay_ms).unwrap_or(0))).await;
             }

@@ -57,6 +57,10 @@ number_id!(
     DeadLetterId
 );
 number_id!(
+    /// An incident: what operators deal with when dead letters arrive.
+    IncidentId
+);
+number_id!(
     /// One replay of a dead letter.
     ReplayId
 );

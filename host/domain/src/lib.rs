@@ -11,6 +11,7 @@ pub mod error_class;
 pub mod grants;
 pub mod handler;
 pub mod ids;
+pub mod incident;
 pub mod job;
 pub mod outcome;
 pub mod place;
@@ -24,8 +25,8 @@ pub use digest::Digest;
 pub use error_class::{ErrorClass, Treatment, Vocabulary};
 pub use handler::{HandlerName, HandlerState, HandlerVersion};
 pub use ids::{
-    AttemptNumber, BulkReplayId, DeadLetterId, FencingToken, JobId, JobKey, Kind, Lane, NameError, ReplayId, StepName,
-    VersionId,
+    AttemptNumber, BulkReplayId, DeadLetterId, FencingToken, IncidentId, JobId, JobKey, Kind, Lane, NameError,
+    ReplayId, StepName, VersionId,
 };
 pub use job::{Cause, JobState};
 pub use outcome::{Effect, NewJob, Outcome, Problem, Said, StopReason};

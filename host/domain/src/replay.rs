@@ -1,6 +1,9 @@
 //! Whether a dead letter may be replayed, and onto which version. It never looks anything up.
 
-use crate::{Cause, Digest, HandlerState, HandlerVersion, VersionId};
+use crate::{
+    Cause, Digest, HandlerState, HandlerVersion, IncidentId, VersionId,
+    incident::{Fix, furthest_unmet},
+};
 
 /// A stored version as a replay sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub struct ReplayFacts<'a> {
     pub override_reason: Option<&'a str>,
     /// Steps in doubt that no operator has resolved, unless the kind begins them again.
     pub unresolved_steps: &'a [String],
+    /// What incidents say of the version that mends this dead letter.
+    pub fixes: &'a [Fix],
 }
 
 /// Why a replay is refused. Each says what would make it go through.
@@ -61,6 +66,18 @@ pub enum ReplayRefusal {
         /// Its digest, shortened.
         digest: String,
     },
+    /// An incident says that a later version mends what the job died of.
+    #[error(
+        "incident {incident} says that this is fixed in {fixed_in}, and the replay would run on {version}; activate {fixed_in} or a later one, correct the incident (leasehold incidents edit {incident}), or go ahead with --override-reason"
+    )]
+    NotFixedIn {
+        /// The incident.
+        incident: IncidentId,
+        /// The first version that is fixed.
+        fixed_in: String,
+        /// The version that the replay would have run on.
+        version: String,
+    },
     /// A step in doubt has to be resolved by an operator first.
     #[error(
         "steps in doubt: {steps}; find out whether each was applied, and say so with the replay (--step NAME=applied or NAME=not-applied)"
@@ -78,6 +95,7 @@ impl ReplayRefusal {
         match self {
             Self::VersionNotLive { .. } => "version_not_live",
             Self::DefectNotFixed { .. } => "defect_not_fixed",
+            Self::NotFixedIn { .. } => "not_fixed_in",
             Self::StepUnresolved { .. } => "step_unresolved",
         }
     }
@@ -89,7 +107,16 @@ pub fn choose_target<'a>(facts: &ReplayFacts<'a>) -> Result<&'a Candidate, Repla
     if !facts.unresolved_steps.is_empty() {
         return Err(ReplayRefusal::StepUnresolved { steps: facts.unresolved_steps.join(", ") });
     }
-    let excused = facts.payload_corrected || facts.override_reason.is_some_and(|reason| !reason.trim().is_empty());
+    let overridden = facts.override_reason.is_some_and(|reason| !reason.trim().is_empty());
+    // A corrected payload mends its own job; it does not mend what the incident found in the handler.
+    if let Some(fix) = furthest_unmet(facts.fixes, &target.version).filter(|_| !overridden) {
+        return Err(ReplayRefusal::NotFixedIn {
+            incident: fix.incident,
+            fixed_in: fix.fixed_in.to_string(),
+            version: target.version.to_string(),
+        });
+    }
+    let excused = facts.payload_corrected || overridden;
     // Nothing ran for a refused replay, so the deaths before it still count.
     let blames = facts.cause.blames_handler() || facts.cause == Cause::ReplayRefused;
     if blames && facts.died_on.contains(&target.digest) && !excused {
@@ -154,6 +181,7 @@ mod tests {
             payload_corrected: false,
             override_reason: None,
             unresolved_steps: &[],
+            fixes: &[],
         }
     }
 
@@ -200,5 +228,21 @@ mod tests {
         let refusal =
             choose_target(&ReplayFacts { unresolved_steps: &unresolved, ..facts(&versions, &[]) }).unwrap_err();
         assert_eq!(refusal.code(), "step_unresolved");
+    }
+
+    #[test]
+    fn o2_an_incident_that_names_its_fix_refuses_what_is_older_unless_overridden() {
+        let versions =
+            [candidate("h@1.0.0", HandlerState::Live, false), candidate("h@1.2.0", HandlerState::Live, true)];
+        let fixes = [Fix { incident: IncidentId(7), fixed_in: "h@1.1.0".parse().unwrap() }];
+        let old = "h@1.0.0".parse().unwrap();
+        let base = ReplayFacts { cause: Cause::Rejected, fixes: &fixes, ..facts(&versions, &[]) };
+        assert_eq!(choose_target(&base).unwrap().version.to_string(), "h@1.2.0");
+        let onto_old = ReplayFacts { asked: Some(&old), ..base };
+        let refusal = choose_target(&onto_old).unwrap_err();
+        assert_eq!(refusal.code(), "not_fixed_in");
+        assert!(refusal.to_string().starts_with("incident 7 says that this is fixed in h@1.1.0"), "{refusal}");
+        assert!(choose_target(&ReplayFacts { payload_corrected: true, ..onto_old.clone() }).is_err());
+        assert!(choose_target(&ReplayFacts { override_reason: Some("it works there"), ..onto_old }).is_ok());
     }
 }

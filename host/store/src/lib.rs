@@ -4,17 +4,20 @@
 //! a few read-only connections answer questions. Each transition has a file of its own. Nothing here reads a clock,
 //! decides what becomes of a job, or runs a guest: times and verdicts are parameters.
 
+mod arrivals;
 mod audit;
 mod bulk;
 mod cancel;
 mod claim;
 mod crash_points;
+mod dead_letter_groups;
 mod dead_letters;
 mod effects;
 mod enqueue;
 mod error;
 mod handlers;
 mod heartbeat;
+mod incidents;
 mod job_ids;
 mod keys;
 mod kinds;
@@ -23,6 +26,7 @@ mod lease_expiry;
 mod lock;
 mod open;
 mod outbox_source;
+mod pages;
 #[cfg(test)]
 mod query_plans;
 mod read;
@@ -45,16 +49,19 @@ pub use bulk::{
 pub use cancel::Cancelled;
 pub use claim::{Claim, ClaimRequest, Claimed, Contents, KindClaim, ReplayInfo, RunOn};
 pub use crash_points::arm_crash_points;
+pub use dead_letter_groups::{DeadLetterGroup, UncoveredArrivals};
 pub use dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterSummary, Discarded};
 pub use enqueue::{EnqueueAnswer, EnqueueJob};
 pub use error::StoreError;
 pub use handlers::{Activated, PutVersion, Retired, StoredVersion, VersionRow};
 pub use heartbeat::Beat;
+pub use incidents::{Changed, Incident, IncidentChange, IncidentGroup, IncidentRecord, OpenIncident, Opened};
 pub use keys::{KeyProblem, KeyStatus};
 pub use kinds::{KindDepth, Paused};
 pub use lease_expiry::{ExpiredLease, LeasedJob};
 pub use open::{Durability, OpenError, StoreOptions};
 pub use outbox_source::{OutboxError, OutboxMapping, OutboxRow, OutboxSource};
+pub use pages::{PageEnd, PageRecord};
 pub use read::{AttemptRecord, JobFilter, JobRecord, JobSummary, Page, StepRecord, StepRunRecord};
 pub use relay::{Relayed, RelayedRow};
 pub use replay::{ReplayAnswer, ReplayRecord, ReplayRequest, Resolution};

@@ -24,6 +24,7 @@ use crate::{
 const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_queue.sql"),
     include_str!("../migrations/0002_bulk_replays.sql"),
+    include_str!("../migrations/0003_incidents.sql"),
     include_str!("../migrations/0007_queue_mends.sql"),
 ];
 /// How long SQLite waits for another program's lock before a call fails with `database_busy`.

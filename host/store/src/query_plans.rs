@@ -24,10 +24,11 @@ use crate::{
 
 static STATEMENTS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// What may be scanned: the rows of a parameter, a table with one row for each kind that has ever had a job, and the
-/// indexes that hold nothing but the few jobs that are leased or suspect.
-const ALLOWED: [&str; 5] = [
+/// What may be scanned: the rows of a parameter, tables with one row for each kind that has ever had a job or for each
+/// group of open dead letters (`g`), and the indexes that hold nothing but the few jobs that are leased or suspect.
+const ALLOWED: [&str; 6] = [
     "SCAN beat VIRTUAL TABLE",
+    "SCAN g",
     "SCAN depths",
     "SCAN CONSTANT ROW",
     "SCAN jobs USING INDEX jobs_leased",
@@ -64,7 +65,12 @@ fn settlement(token: FencingToken, verdict: Verdict, now_ms: i64) -> Settlement 
         verdict,
         attempt: AttemptRecordText { ended_as: "done", ..AttemptRecordText::default() },
         effects: vec![Effect::Set { store: "s".into(), key: "k".into(), value: b"v".to_vec() }],
-        dead_letter: Some(DeadLetterText { view: "{}".into(), masked_key: "k".into(), keep_original: true }),
+        dead_letter: Some(DeadLetterText {
+            view: "{}".into(),
+            masked_key: "k".into(),
+            keep_original: true,
+            page_after: 1,
+        }),
         only_if_expired: false,
         priority_step_ms: 1,
         unclean_stops: 0,
@@ -190,6 +196,8 @@ async fn replay_in_bulk(store: &Store) {
     store.pass_probe(bulk_replay).await.unwrap();
     assert!(store.finish_bulk_replay(bulk_replay, 6_010).await.unwrap());
     assert_eq!(store.bulk_replay(bulk_replay).await.unwrap().unwrap().ended["done"], 1);
+    store.unsent_pages(10).await.unwrap();
+    store.dead_letter_groups().await.unwrap();
 }
 
 /// The lines of a statement's plan.

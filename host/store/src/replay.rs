@@ -4,14 +4,18 @@
 use std::sync::Arc;
 
 use leasehold_domain::{
-    BulkReplayId, Cause, DeadLetterId, Digest, HandlerName, HandlerVersion, JobId, ReplayId, StepName, TimestampMs,
+    BulkReplayId, Cause, DeadLetterId, Digest, HandlerName, HandlerVersion, IncidentId, JobId, ReplayId, StepName,
+    TimestampMs,
+    incident::Fix,
     place::place_in_line,
     replay::{Candidate, ReplayFacts, ReplayRefusal, choose_target},
 };
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::json;
 
-use crate::{Store, StoreError, audit, dead_letters, enqueue, handlers, keys::Keys, seal::Purpose, writer::Urgency};
+use crate::{
+    Store, StoreError, audit, dead_letters, enqueue, handlers, incidents, keys::Keys, seal::Purpose, writer::Urgency,
+};
 
 /// What an operator asks for.
 #[derive(Debug, Clone)]
@@ -149,6 +153,9 @@ pub struct ReplayRecord {
 
 struct OpenLetter {
     job: i64,
+    kind: String,
+    error_class: String,
+    version: Option<String>,
     cause: Cause,
     state: String,
     has_original: bool,
@@ -162,6 +169,8 @@ pub(crate) enum Decision {
         job: i64,
         /// The version.
         target: Candidate,
+        /// Incidents whose fix it does not have, which the operator overrides.
+        overridden: Vec<IncidentId>,
     },
     /// It may not.
     No(ReplayAnswer),
@@ -190,15 +199,15 @@ pub(crate) fn replay(
     request: &ReplayRequest,
 ) -> Result<ReplayAnswer, StoreError> {
     let candidates = handlers::candidates(connection, request.handler.as_str(), &request.damaged)?;
-    let (job, target) = match decide(connection, request, &candidates)? {
-        Decision::Go { job, target } => (job, target),
+    let (job, target, overridden) = match decide(connection, request, &candidates)? {
+        Decision::Go { job, target, overridden } => (job, target, overridden),
         Decision::No(answer) => return Ok(answer),
     };
     if let Some(step) = resolve(connection, keys, job, request)? {
         return Ok(ReplayAnswer::NotInDoubt { step });
     }
     let payload_sealed = payload(connection, keys, job, request)?;
-    let id = record(connection, job, request, &target)?;
+    let id = record(connection, job, request, &target, &overridden)?;
     put_back(connection, job, request, id, &target, &payload_sealed)?;
     if let Some(payload) = &request.payload {
         correct_payload(connection, keys, job, payload)?;
@@ -225,24 +234,42 @@ pub(crate) fn decide(
         payload_corrected: request.payload.is_some(),
         override_reason: request.override_reason.as_deref(),
         unresolved_steps: &unresolved_steps(connection, letter.job, request)?,
+        fixes: &fixes(connection, &letter)?,
     };
-    Ok(match choose_target(&facts) {
-        Err(refusal) => Decision::No(ReplayAnswer::Refused(refusal)),
-        Ok(_) if request.payload.is_none() && !letter.has_original => Decision::No(ReplayAnswer::NoOriginal),
-        Ok(target) => Decision::Go { job: letter.job, target: target.clone() },
-    })
+    let target = match choose_target(&facts) {
+        Ok(target) => target.clone(),
+        Err(refusal) => return Ok(Decision::No(ReplayAnswer::Refused(refusal))),
+    };
+    if request.payload.is_none() && !letter.has_original {
+        return Ok(Decision::No(ReplayAnswer::NoOriginal));
+    }
+    let unmet = facts.fixes.iter().filter(|fix| !fix.admits(&target.version));
+    let overridden = unmet.map(|fix| fix.incident).collect();
+    Ok(Decision::Go { job: letter.job, target, overridden })
 }
 
 fn find(connection: &Connection, id: DeadLetterId) -> Result<Option<OpenLetter>, StoreError> {
-    let row: Option<(i64, String, String, bool)> = connection
-        .prepare_cached("SELECT job_id, cause, state, payload_sealed IS NOT NULL FROM dead_letters WHERE id = ?1")?
-        .query_row([id.0], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
+    let found = connection
+        .prepare_cached(
+            "SELECT job_id, cause, state, payload_sealed IS NOT NULL, kind, error_class, version FROM dead_letters
+             WHERE id = ?1",
+        )?
+        .query_row([id.0], |row| Ok(letter(row)))
         .optional()?;
-    row.map(|(job, cause, state, has_original)| {
-        let cause = Cause::parse(&cause).ok_or_else(|| StoreError::Unexpected(format!("cause {cause:?}")))?;
-        Ok(OpenLetter { job, cause, state, has_original })
+    found.transpose()
+}
+
+fn letter(row: &Row<'_>) -> Result<OpenLetter, StoreError> {
+    let cause: String = row.get(1)?;
+    Ok(OpenLetter {
+        job: row.get(0)?,
+        kind: row.get(4)?,
+        error_class: row.get(5)?,
+        version: row.get(6)?,
+        cause: Cause::parse(&cause).ok_or_else(|| StoreError::Unexpected(format!("cause {cause:?}")))?,
+        state: row.get(2)?,
+        has_original: row.get(3)?,
     })
-    .transpose()
 }
 
 fn died_on(connection: &Connection, job: i64) -> Result<Vec<Digest>, StoreError> {
@@ -252,6 +279,22 @@ fn died_on(connection: &Connection, job: i64) -> Result<Vec<Digest>, StoreError>
     )?;
     let digests = statement.query_map([job], |row| Ok(Digest::from_bytes(row.get(0)?)))?;
     Ok(digests.collect::<Result<_, _>>()?)
+}
+
+/// What incidents say of the death. Nothing ran for a refused replay, so the death before it is the one to mend.
+fn fixes(connection: &Connection, letter: &OpenLetter) -> Result<Vec<Fix>, StoreError> {
+    let ran = connection
+        .prepare_cached(
+            "SELECT error_class, version FROM dead_letters WHERE job_id = ?1 AND cause <> 'replay_refused'
+             ORDER BY id DESC LIMIT 1",
+        )?
+        .query_row([letter.job], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let (class, version): (String, Option<String>) = match ran {
+        Some(ran) => ran,
+        None => (letter.error_class.clone(), letter.version.clone()),
+    };
+    incidents::fixes(connection, &letter.kind, &class, version.as_deref())
 }
 
 fn unresolved_steps(connection: &Connection, job: i64, request: &ReplayRequest) -> Result<Vec<String>, StoreError> {
@@ -311,7 +354,13 @@ fn payload(connection: &Connection, keys: &Keys, job: i64, request: &ReplayReque
     }
 }
 
-fn record(connection: &Connection, job: i64, request: &ReplayRequest, target: &Candidate) -> Result<i64, StoreError> {
+fn record(
+    connection: &Connection,
+    job: i64,
+    request: &ReplayRequest,
+    target: &Candidate,
+    overridden: &[IncidentId],
+) -> Result<i64, StoreError> {
     connection
         .prepare_cached(
             "INSERT INTO replays (dead_letter_id, job_id, number, actor, reason, override_reason, at, version_id, version,
@@ -335,6 +384,7 @@ fn record(connection: &Connection, job: i64, request: &ReplayRequest, target: &C
     let mut detail = json!({
         "replay": id, "job": job, "reason": request.reason, "override_reason": request.override_reason,
         "version": target.version, "digest": target.digest, "payload_corrected": request.payload.is_some(),
+        "incidents_overridden": overridden,
         "steps": request.resolutions.iter().map(|(name, said)| (name.to_string(), said.as_str().into()))
             .collect::<serde_json::Map<_, _>>(),
     });

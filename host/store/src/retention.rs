@@ -4,7 +4,7 @@
 use leasehold_domain::TimestampMs;
 use rusqlite::{Connection, params};
 
-use crate::{Store, StoreError, writer::Urgency};
+use crate::{Store, StoreError, pages, writer::Urgency};
 
 /// How many jobs one transaction trims or forgets.
 const BATCH: i64 = 500;
@@ -44,7 +44,9 @@ impl Store {
                     .clamp(0, BATCH);
                 let by_number =
                     for_each_oldest(connection, &format!("{untrimmed} ORDER BY ended_at LIMIT ?1"), [over], trim)?;
-                Ok([forgotten, by_age, by_number].contains(&BATCH))
+                // What was paged is looked at as long as ended jobs are.
+                let pages = pages::forget_sent(connection, retention.trim_ended_before_ms, BATCH)?;
+                Ok([forgotten, by_age, by_number, i64::try_from(pages).unwrap_or(BATCH)].contains(&BATCH))
             })
             .await
     }

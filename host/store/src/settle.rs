@@ -5,7 +5,8 @@ use leasehold_domain::{Cause, Effect, FencingToken, JobState, TimestampMs, Verdi
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::{
-    Store, StoreError, effects, enqueue::EnqueueContext, handlers, keys::Keys, lanes, seal::Purpose, writer::Urgency,
+    Store, StoreError, arrivals, effects, enqueue::EnqueueContext, handlers, keys::Keys, lanes, seal::Purpose,
+    writer::Urgency,
 };
 
 /// What is to be done with a job at the end of an attempt. All of its text is redacted already.
@@ -55,6 +56,8 @@ pub struct DeadLetterText {
     pub masked_key: String,
     /// Whether the sealed original is kept.
     pub keep_original: bool,
+    /// How many dead letters of its kind and class have to arrive before the first page.
+    pub page_after: u64,
 }
 
 /// What became of a settlement. Losing a lease is a result, not an error.
@@ -292,6 +295,7 @@ fn bury(connection: &Connection, settlement: &Settlement, job: &JobRow, cause: C
             text.keep_original
         ])?;
     let dead_letter = connection.last_insert_rowid();
+    arrivals::count(connection, dead_letter, text.page_after)?;
     end(connection, id, JobState::Dead, settlement.now_ms, None, None)?;
     Ok(dead_letter)
 }

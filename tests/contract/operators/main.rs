@@ -7,6 +7,7 @@
 mod support;
 
 mod access;
+mod alerts;
 mod bad_components;
 mod bad_databases;
 mod bad_jobs;
@@ -20,8 +21,10 @@ mod dead_letters;
 mod email;
 mod forms;
 mod hostile;
+mod incidents;
 mod letters;
 mod metrics;
+mod pages;
 mod profile;
 mod raw_http;
 mod redaction;

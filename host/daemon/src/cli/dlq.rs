@@ -2,8 +2,8 @@
 
 use clap::{Args, Subcommand};
 use leasehold_api::{
-    DeadLetterFilter, DeadLetterState, DeadLetterSummary, DeadLetterView, DiscardRequest, ReplayAnswer, ReplayRequest,
-    ReplayView, StepResolution,
+    DeadLetterFilter, DeadLetterGroup, DeadLetterState, DeadLetterSummary, DeadLetterView, DiscardRequest,
+    ReplayAnswer, ReplayRequest, ReplayView, StepResolution,
 };
 use leasehold_domain::Cause;
 use serde_json::{json, value::RawValue};
@@ -19,6 +19,8 @@ use super::{
 pub enum DlqCommand {
     /// List dead letters, the newest first
     Ls(ListArguments),
+    /// Count open dead letters by kind, error class and version
+    Groups,
     /// Show a dead letter, redacted, with the attempts of its job
     Show(ShowArguments),
     /// Send dead letters' jobs back onto a live version: one by its id, many by --kind
@@ -74,7 +76,7 @@ pub struct ReplayArguments {
     /// The live version to run on [default: the handler's current one]
     #[arg(long, value_name = "NAME@VERSION")]
     version: Option<String>,
-    /// Why to go ahead on a version that the job has died on
+    /// Why to go ahead on a version that the job has died on, or that is older than an incident's fix
     #[arg(long)]
     override_reason: Option<String>,
     /// A corrected payload: JSON, @FILE, or - for the standard input
@@ -106,6 +108,10 @@ pub async fn run(command: DlqCommand, session: &Session) -> Result<(), Failure> 
         DlqCommand::Ls(arguments) => {
             let page = session.client.dead_letters(&arguments.into()).await?;
             session.output.show(&page, |page| jobs::with_more(summaries(&page.items), page.next_cursor.as_deref()))
+        }
+        DlqCommand::Groups => {
+            let page = session.client.dead_letter_groups().await?;
+            session.output.show(&page, |page| groups(&page.items))
         }
         DlqCommand::Show(ShowArguments { id }) => {
             let letter = session.client.dead_letter(id).await?;
@@ -202,6 +208,23 @@ pub fn summaries(letters: &[DeadLetterSummary]) -> String {
         ]
     };
     table(header, letters.iter().map(row))
+}
+
+fn groups(groups: &[DeadLetterGroup]) -> String {
+    let header = ["KIND", "ERROR", "HANDLER", "OPEN", "FIRST DIED", "LAST DIED", "LATEST", "INCIDENT"];
+    let row = |group: &DeadLetterGroup| {
+        [
+            group.kind.clone(),
+            group.error_class.clone(),
+            group.handler.clone().unwrap_or_default(),
+            group.open_dead_letters.to_string(),
+            time(Some(group.first_died_at)),
+            time(Some(group.last_died_at)),
+            group.latest_id.to_string(),
+            group.incident_id.map(|id| id.to_string()).unwrap_or_default(),
+        ]
+    };
+    table(header, groups.iter().map(row))
 }
 
 /// Replays as a table.

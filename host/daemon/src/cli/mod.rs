@@ -1,6 +1,7 @@
 //! The command line: reads arguments, asks the daemon through its API, and shows the answer. It never touches the
 //! database.
 
+mod alerts;
 mod audit;
 mod bulk_replay;
 mod completions;
@@ -11,6 +12,7 @@ mod enqueue;
 mod enqueue_file;
 mod failure;
 mod handlers;
+mod incidents;
 mod jobs;
 mod kinds;
 mod output;
@@ -58,6 +60,12 @@ enum Command {
     /// Look at bulk replays, stop, resume and wait for them
     #[command(subcommand)]
     Replays(replays::ReplaysCommand),
+    /// Deal with dead letters that arrive: open, edit and close incidents
+    #[command(subcommand)]
+    Incidents(incidents::IncidentsCommand),
+    /// See what needs somebody now, and whom that was sent to
+    #[command(subcommand)]
+    Alerts(alerts::AlertsCommand),
     /// Store handlers and switch their versions
     #[command(subcommand)]
     Handlers(handlers::HandlersCommand),
@@ -130,6 +138,8 @@ async fn ask(command: Command, session: Session) -> Result<(), Failure> {
         Command::Jobs(command) => jobs::run(command, &session).await,
         Command::Dlq(command) => dlq::run(command, &session).await,
         Command::Replays(command) => replays::run(command, &session).await,
+        Command::Incidents(command) => incidents::run(command, &session).await,
+        Command::Alerts(command) => alerts::run(command, &session).await,
         Command::Handlers(command) => handlers::run(command, &session).await,
         Command::Kinds(command) => kinds::run(command, &session).await,
         Command::Audit(command) => audit::run(command, &session).await,

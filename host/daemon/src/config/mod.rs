@@ -4,6 +4,7 @@
 //! Each section has a file of its own, which holds its type, its defaults and its checks; `reader` knows TOML and lines.
 
 mod actors;
+mod alerts;
 mod daemon;
 mod errors;
 mod handlers;
@@ -31,6 +32,7 @@ use toml::de::DeTable;
 
 pub use self::{
     actors::{Actor, ActorRule, Role},
+    alerts::{AlertsConfig, Channel, Webhook},
     daemon::{DaemonConfig, LogFormat},
     errors::{ConfigError, ConfigErrors},
     handlers::HandlerConfig,
@@ -54,6 +56,8 @@ pub struct Config {
     pub queue: QueueConfig,
     /// The sandbox's size and the limits of an attempt.
     pub sandbox: SandboxSettings,
+    /// When somebody is paged, and how.
+    pub alerts: AlertsConfig,
     /// Who may do what through the socket.
     pub actors: Vec<ActorRule>,
     /// What is done about each class of error.
@@ -105,6 +109,7 @@ impl Config {
         let config = Self {
             path: path.to_owned(),
             daemon: DaemonConfig::read(&root.section("daemon"), base),
+            alerts: alerts::read(&root.section("alerts"), base),
             actors: actors::read(&root.section("actors")),
             vocabulary: read_vocabulary(&root.section("errors")),
             redaction_of_others: redaction.everything(),

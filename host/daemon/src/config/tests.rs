@@ -57,9 +57,15 @@ fn o4_every_documented_default_is_the_default() {
 #[test]
 fn o4_every_key_is_documented() {
     let in_force = shipped_with_defaults_in_force();
-    for section in
-        ["[daemon]", "[queue]", "[sandbox]", "[redaction]", "[handlers.email-send]", "[kinds.\"email.send\"]"]
-    {
+    for section in [
+        "[daemon]",
+        "[queue]",
+        "[sandbox]",
+        "[alerts]",
+        "[redaction]",
+        "[handlers.email-send]",
+        "[kinds.\"email.send\"]",
+    ] {
         let with_unknown = in_force.replace(&format!("\n{section}\n"), &format!("\n{section}\nzzzzzzzzzzzz = 1\n"));
         let message = errors(&with_unknown).concat();
         let (_, allowed) = message.split_once("allowed are ").unwrap();
@@ -324,4 +330,30 @@ fn o4_a_class_that_can_not_be_mapped_is_an_error() {
 fn o4_a_file_that_can_not_be_read_is_named() {
     let errors = Config::load(Path::new("/nowhere/config.toml")).unwrap_err();
     assert!(errors.to_string().starts_with("/nowhere/config.toml: the configuration can't be read: "));
+}
+
+#[test]
+fn o2_where_pages_go_is_checked() {
+    let alerts = |lines: &str| errors(&format!("[alerts]\n{lines}\n{MINIMAL}"));
+    for (lines, start, why) in [
+        ("page_after = 0", "2: alerts.page_after: ", "a whole number from 1"),
+        ("timeout = '1ms'", "2: alerts.timeout: ", "a duration from \"100ms\""),
+        ("webhook = 'http://hooks.example.com'", "2: alerts.webhook: ", "allowed is https://"),
+        ("webhook = { env = 'TEST_NO_SUCH_SECRET' }", "2: alerts.webhook.env: ", "is not set"),
+        ("webhook_secret = { env = 'PATH' }", "2: alerts.webhook_secret: ", "signs nothing without a webhook"),
+        ("webhook_secret = 'plain'", "2: alerts.webhook_secret: ", "never stands here"),
+        ("command = ['page']", "2: alerts.command: ", "no file that can be executed"),
+        ("command = ['/etc/passwd']", "2: alerts.command: ", "no file that can be executed"),
+        ("command = ['/bin/sh', 7]", "2: alerts.command[1]: ", "expected a string"),
+        ("webhook = 'https://a.org'\ncommand = ['/bin/sh']", "3: alerts.command: ", "leave one of the two away"),
+        ("comand = ['/bin/sh']", "2: alerts.comand: ", "did you mean command?"),
+    ] {
+        let errors = alerts(lines);
+        assert!(errors.len() == 1 && errors[0].starts_with(start) && errors[0].contains(why), "{lines}: {errors:#?}");
+    }
+    let command = parse("[alerts]\ncommand = ['/bin/sh', '-c', 'true']").unwrap().alerts.channel;
+    let arguments = vec!["-c".to_owned(), "true".to_owned()];
+    assert_eq!(command, Some(Channel::Command { program: "/bin/sh".into(), arguments }));
+    assert_eq!(parse("[alerts]\nwebhook = ''\ncommand = []").unwrap().alerts, parse("").unwrap().alerts);
+    assert!(parse("[alerts]\nwebhook = 'https://a.org'\nwebhook_secret = { env = 'PATH' }").is_ok());
 }

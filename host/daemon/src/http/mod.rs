@@ -3,6 +3,7 @@
 //! Every route comes from the one table in `leasehold_api::route`, which also says who may ask. Nothing here decides
 //! about a job, and nothing here is shown that was not redacted before.
 
+mod alerts;
 mod audit;
 mod batch;
 mod body;
@@ -11,6 +12,7 @@ mod bulk_replays;
 mod caller;
 mod dead_letters;
 mod handlers;
+mod incidents;
 mod jobs;
 mod kinds;
 mod listener;

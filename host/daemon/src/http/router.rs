@@ -8,7 +8,9 @@ use axum::{
 use http::{Method, StatusCode, Uri};
 use leasehold_api::{Operation, Problem};
 
-use super::{Api, audit, batch, bulk_replays, caller, dead_letters, handlers, jobs, kinds, refusal, system};
+use super::{
+    Api, alerts, audit, batch, bulk_replays, caller, dead_letters, handlers, incidents, jobs, kinds, refusal, system,
+};
 
 /// The whole API.
 pub(super) fn router(api: Api) -> Router {
@@ -53,6 +55,14 @@ fn endpoint(operation: Operation, method: MethodFilter) -> MethodRouter<Api> {
         Operation::StopBulkReplay => on(method, bulk_replays::stop),
         Operation::ResumeBulkReplay => on(method, bulk_replays::resume),
         Operation::WaitForBulkReplay => on(method, bulk_replays::wait),
+        Operation::GroupDeadLetters => on(method, incidents::groups),
+        Operation::ListIncidents => on(method, incidents::list),
+        Operation::OpenIncident => on(method, incidents::open),
+        Operation::ShowIncident => on(method, incidents::show),
+        Operation::EditIncident => on(method, incidents::edit),
+        Operation::CloseIncident => on(method, incidents::close),
+        Operation::ListAlerts => on(method, alerts::list),
+        Operation::ListPages => on(method, alerts::pages),
         Operation::ListHandlers => on(method, handlers::list),
         Operation::ShowHandler => on(method, handlers::show),
         Operation::PushHandler => on(method, handlers::push),

@@ -5,7 +5,12 @@ use std::sync::Arc;
 
 use leasehold_store::Beat;
 
-use crate::{attempt, daemon::Daemon, metrics};
+use crate::{
+    alerts::{Alert, Met},
+    attempt,
+    daemon::Daemon,
+    metrics,
+};
 
 /// The longest sleep; only a safeguard, since whatever brings a beat nearer rings.
 const SLEEP_MAX_MS: i64 = 60_000;
@@ -35,6 +40,7 @@ async fn beat(daemon: Arc<Daemon>, beats: Vec<Beat>, due_ms: i64) {
     match daemon.store.heartbeat(beats.clone(), daemon.now_ms()).await {
         Ok(lost) => {
             let now_ms = daemon.now_ms();
+            daemon.alerts.clear(Alert::LeasesNotExtended, "");
             metrics::heartbeat(now_ms - due_ms);
             let (lost_beats, extended): (Vec<_>, Vec<_>) =
                 beats.into_iter().partition(|beat| lost.contains(&beat.token));
@@ -46,6 +52,8 @@ async fn beat(daemon: Arc<Daemon>, beats: Vec<Beat>, due_ms: i64) {
         }
         Err(error) => {
             tracing::error!(code = error.code(), %error, leases = beats.len(), "leases could not be extended; they are tried again");
+            let met = Met::new(Alert::LeasesNotExtended, error.code(), error.to_string());
+            daemon.alerts.raise(met, daemon.now_ms());
             daemon.running.beaten(&beats, false, daemon.now_ms());
         }
     }

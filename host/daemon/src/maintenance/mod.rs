@@ -4,6 +4,7 @@
 pub(crate) mod bulk_replays;
 pub(crate) mod handlers_folder;
 pub(crate) mod heartbeats;
+pub(crate) mod pages;
 pub(crate) mod reaper;
 pub(crate) mod recovery;
 pub(crate) mod relay;

@@ -7,6 +7,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use leasehold_store::{OutboxError, OutboxRow, OutboxSource, Relayed, RelayedRow, StoreError};
 
 use crate::{
+    alerts::{Alert, Met},
     clock::wall_ms,
     config::OutboxConfig,
     daemon::Daemon,
@@ -192,6 +193,9 @@ impl Relay {
 
     fn report(&mut self, error: &RelayError) {
         let text = error.to_string();
+        let met = Met::new(Alert::OutboxStuck, error.code(), &*text);
+        let met = Met { subject: self.name.clone(), holder: self.name.clone(), ..met };
+        self.daemon.alerts.raise(met, self.daemon.now_ms());
         if self.reported.as_ref() != Some(&text) {
             tracing::error!(outbox = %self.name, code = error.code(), %error, "an outbox can't be relayed now; its rows wait");
             self.reported = Some(text);
@@ -200,6 +204,7 @@ impl Relay {
 
     fn report_recovery(&mut self) {
         if self.reported.take().is_some() {
+            self.daemon.alerts.clear(Alert::OutboxStuck, &self.name);
             tracing::info!(outbox = %self.name, "the outbox is relayed again");
         }
     }

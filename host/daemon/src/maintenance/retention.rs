@@ -16,6 +16,8 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
         interval.tick().await;
         // The recorder folds what it has collected only when it is asked to; unasked it would grow.
         daemon.metrics.run_upkeep();
+        // Looked at here too, so that the alert of a full disk comes and goes while nobody enqueues.
+        let _ = daemon.check_disk();
         if let Err(error) = carry_out(&daemon).await {
             tracing::error!(code = error.code(), %error, "retention could not be carried out; it is tried again");
         }

@@ -6,6 +6,7 @@ mod bulk;
 mod depths;
 mod enqueue;
 mod held;
+mod incidents;
 mod leases;
 mod opening;
 mod order;

@@ -171,7 +171,12 @@ pub fn settlement(claimed: &Claimed, verdict: Verdict, now_ms: TimestampMs) -> S
         verdict,
         attempt: AttemptRecordText { ended_as, ..AttemptRecordText::default() },
         effects: Vec::new(),
-        dead_letter: Some(DeadLetterText { view: "{}".into(), masked_key: "k".into(), keep_original: true }),
+        dead_letter: Some(DeadLetterText {
+            view: "{}".into(),
+            masked_key: "k".into(),
+            keep_original: true,
+            page_after: 1,
+        }),
         only_if_expired: false,
         priority_step_ms: PRIORITY_STEP_MS,
         unclean_stops: 0,
