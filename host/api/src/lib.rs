@@ -16,12 +16,13 @@ pub mod role;
 pub mod route;
 pub mod schema;
 pub mod timestamp;
+pub mod token;
 
 pub use audit::{AuditEntry, AuditFilter};
 pub use client::{Client, ClientError};
 pub use dead_letter::{
     DeadLetterFilter, DeadLetterState, DeadLetterSummary, DeadLetterView, DiscardRequest, ReplayAnswer, ReplayRequest,
-    ReplayView, StepResolution,
+    ReplayView, RevealAnswer, RevealRequest, StepResolution,
 };
 pub use handler::{ActivateQuery, HandlerView, PushAnswer};
 pub use job::{
@@ -34,3 +35,4 @@ pub use problem::Problem;
 pub use role::{Access, Role};
 pub use route::{Operation, Route};
 pub use timestamp::Timestamp;
+pub use token::{TokenAnswer, TokenRequest, TokenState, TokenView};

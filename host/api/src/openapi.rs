@@ -14,8 +14,8 @@ use utoipa::{
 use crate::{
     ActivateQuery, AuditEntry, AuditFilter, BatchAnswer, DeadLetterFilter, DeadLetterSummary, DeadLetterView,
     DiscardRequest, EnqueueAnswer, EnqueueRequest, HandlerView, JobFilter, JobStateAnswer, JobSummary, JobView,
-    KindView, Operation, Page, Problem, PushAnswer, ReloadAnswer, ReplayAnswer, ReplayRequest, Role, Route,
-    StepResolution, WaitQuery, problem,
+    KindView, Operation, Page, Problem, PushAnswer, ReloadAnswer, ReplayAnswer, ReplayRequest, RevealAnswer,
+    RevealRequest, Role, Route, StepResolution, TokenAnswer, TokenRequest, TokenView, WaitQuery, problem,
     route::{Body, variable},
 };
 
@@ -35,13 +35,19 @@ use crate::{
     Page<HandlerView>,
     Page<JobSummary>,
     Page<KindView>,
+    Page<TokenView>,
     Problem,
     PushAnswer,
     ReloadAnswer,
     ReplayAnswer,
     ReplayRequest,
+    RevealAnswer,
+    RevealRequest,
     StepResolution,
     Role,
+    TokenAnswer,
+    TokenRequest,
+    TokenView,
 )))]
 struct WireTypes;
 

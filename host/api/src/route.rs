@@ -29,6 +29,8 @@ pub enum Operation {
     ReplayDeadLetter,
     /// Gives a dead letter up.
     DiscardDeadLetter,
+    /// Shows the original of a dead letter.
+    RevealDeadLetter,
     /// Lists stored handler versions.
     ListHandlers,
     /// Shows a handler version.
@@ -51,6 +53,12 @@ pub enum Operation {
     Reload,
     /// Lists what operators did.
     ListAudit,
+    /// Makes a token.
+    AddToken,
+    /// Lists tokens.
+    ListTokens,
+    /// Takes a token back.
+    RevokeToken,
     /// The measurements in Prometheus text form.
     Metrics,
     /// Whether the daemon is alive.
@@ -113,7 +121,7 @@ pub struct Route {
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 29] = [
         Self::EnqueueJob,
         Self::EnqueueBatch,
         Self::ListJobs,
@@ -124,6 +132,7 @@ impl Operation {
         Self::ShowDeadLetter,
         Self::ReplayDeadLetter,
         Self::DiscardDeadLetter,
+        Self::RevealDeadLetter,
         Self::ListHandlers,
         Self::ShowHandler,
         Self::PushHandler,
@@ -135,6 +144,9 @@ impl Operation {
         Self::ResumeKind,
         Self::Reload,
         Self::ListAudit,
+        Self::AddToken,
+        Self::ListTokens,
+        Self::RevokeToken,
         Self::Metrics,
         Self::Health,
         Self::Readiness,
@@ -178,6 +190,11 @@ impl Operation {
             Self::DiscardDeadLetter => post("/v1/dead-letters/{id}/discard", OPERATE, "Give a dead letter up")
                 .takes(Json("DiscardRequest"))
                 .answers(&[204], Body::Empty),
+            Self::RevealDeadLetter => {
+                post("/v1/dead-letters/{id}/reveal", ADMIN, "Show the original of a dead letter, and record who saw it")
+                    .takes(Json("RevealRequest"))
+                    .answers(&[200], Json("RevealAnswer"))
+            }
             Self::ListHandlers => get("/v1/handlers", VIEW, "List stored handler versions", Json("Page_HandlerView")),
             Self::ShowHandler => {
                 get("/v1/handlers/{version}", VIEW, "Show a handler version, name@1.2.3", Json("HandlerView"))
@@ -205,6 +222,12 @@ impl Operation {
             Self::ListAudit => {
                 get("/v1/audit", OPERATE, "List what operators did, the newest first", Json("Page_AuditEntry"))
             }
+            Self::AddToken => post("/v1/tokens", ADMIN, "Make a token, which is shown in this one answer")
+                .takes(Json("TokenRequest"))
+                .answers(&[201], Json("TokenAnswer")),
+            Self::ListTokens => get("/v1/tokens", ADMIN, "List tokens, the newest first", Json("Page_TokenView")),
+            Self::RevokeToken => post("/v1/tokens/{token}/revoke", ADMIN, "Take a token back, by its name or id")
+                .answers(&[200], Json("TokenView")),
             Self::Metrics => get("/metrics", VIEW, "The measurements in Prometheus text form", Text),
             Self::Health => get("/healthz", Access::Known, "Whether the daemon is alive", Text),
             Self::Readiness => get("/readyz", Access::Known, "Whether the daemon takes and runs jobs", Text),

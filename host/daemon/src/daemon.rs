@@ -3,10 +3,10 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, PoisonError, RwLock, atomic::AtomicBool},
+    sync::{Arc, Mutex, PoisonError, RwLock, atomic::AtomicBool},
 };
 
-use leasehold_domain::{Digest, HandlerName, JobId, TimestampMs};
+use leasehold_domain::{Digest, HandlerName, JobId, TimestampMs, refusals::Refusals};
 use leasehold_sandbox::{Prepared, Sandbox};
 use leasehold_store::Store;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -51,6 +51,8 @@ pub struct Daemon {
     /// Held while leases are taken, until their attempts are in memory.
     pub(crate) leasing: tokio::sync::Mutex<()>,
     ended: broadcast::Sender<JobId>,
+    /// The calls that were refused in this minute.
+    pub(crate) refusals: Mutex<Refusals>,
 }
 
 impl Daemon {
@@ -83,6 +85,7 @@ impl Daemon {
             stopping: AtomicBool::new(false),
             leasing: tokio::sync::Mutex::default(),
             ended: broadcast::Sender::new(ENDED_BACKLOG),
+            refusals: Mutex::default(),
         }
     }
 

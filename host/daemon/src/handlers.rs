@@ -347,6 +347,9 @@ fn refuse_what_needs_a_restart(before: &Config, after: &Config) -> Result<(), Re
     {
         changed.push("durability and wal_autocheckpoint_pages of [queue]");
     }
+    if before.api != after.api {
+        changed.push("[api]");
+    }
     if before.outboxes != after.outboxes {
         changed.push("[outbox]");
     }

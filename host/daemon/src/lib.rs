@@ -21,9 +21,11 @@ mod metrics;
 mod operations;
 mod panics;
 mod redact;
+mod refused;
 mod running;
 mod serve;
 mod settlement;
+mod tokens;
 
 pub use handlers::{HandlerError, Pushed, ReloadError};
 pub use operations::{ReplayError, ReplayWish};

@@ -29,14 +29,16 @@ mod readers;
 mod relay;
 mod replay;
 mod retention;
+mod reveal;
 mod rows;
 mod seal;
 mod settle;
 mod steps;
+mod tokens;
 mod values;
 mod writer;
 
-pub use audit::AuditEntry;
+pub use audit::{AuditEntry, AuditFilter};
 pub use cancel::Cancelled;
 pub use claim::{Claim, ClaimRequest, Claimed, Contents, KindClaim, ReplayInfo, RunOn};
 pub use crash_points::arm_crash_points;
@@ -54,8 +56,10 @@ pub use read::{AttemptRecord, JobFilter, JobRecord, JobSummary, Page, StepRecord
 pub use relay::{Relayed, RelayedRow};
 pub use replay::{ReplayAnswer, ReplayRecord, ReplayRequest, Resolution};
 pub use retention::Retention;
+pub use reveal::{Original, Revealed};
 pub use settle::{AttemptRecordText, DeadLetterText, Settled, Settlement};
 pub use steps::{BeginStep, StepBegun, StepEnded};
+pub use tokens::{AddedToken, NewToken, RevokedToken, TokenReference, TokenRow};
 
 use std::sync::{Arc, atomic::AtomicI64};
 

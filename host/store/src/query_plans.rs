@@ -128,6 +128,7 @@ async fn do_everything_hot(store: &Store) {
     store.cancel(leased[1].token.job, "tests", 5_000).await.unwrap();
     store.job(first.job).await.unwrap();
     store.job_result(first.job).await.unwrap();
+    store.token(Digest::of(b"a token")).await.unwrap();
 }
 
 /// The lines of a statement's plan.

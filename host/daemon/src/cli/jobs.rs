@@ -72,7 +72,7 @@ pub async fn run(command: JobsCommand, session: &Session) -> Result<(), Failure>
     match command {
         JobsCommand::Ls(arguments) => {
             let page = session.client.jobs(&arguments.into()).await?;
-            session.output.show(&page, listed)
+            session.output.page(&page, listed)
         }
         JobsCommand::Show(JobArguments { id }) => {
             let job = session.client.job(id).await?;
@@ -140,15 +140,7 @@ fn listed(page: &Page<JobSummary>) -> String {
             job.enqueued_by.clone(),
         ]
     };
-    with_more(table(header, page.items.iter().map(row)), page.next_cursor.as_deref())
-}
-
-/// A list, and how to see the rest of it.
-pub fn with_more(listed: String, next_cursor: Option<&str>) -> String {
-    match next_cursor {
-        Some(cursor) => format!("{listed}\nThere are more: go on with --cursor {}", text::escape(cursor)),
-        None => listed,
-    }
+    table(header, page.items.iter().map(row))
 }
 
 fn shown(job: &JobView) -> String {

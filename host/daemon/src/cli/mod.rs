@@ -15,10 +15,12 @@ mod kinds;
 mod output;
 mod payload;
 mod reload;
+mod reveal;
 mod serve;
 mod session;
 mod socket;
 mod text;
+mod tokens;
 
 use std::{env, process::ExitCode};
 
@@ -62,6 +64,9 @@ enum Command {
     /// See what operators did
     #[command(subcommand)]
     Audit(audit::AuditCommand),
+    /// Make tokens for callers of the API, list them and take them back
+    #[command(subcommand)]
+    Tokens(tokens::TokensCommand),
     /// Check a configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -127,6 +132,7 @@ async fn ask(command: Command, session: Session) -> Result<(), Failure> {
         Command::Handlers(command) => handlers::run(command, &session).await,
         Command::Kinds(command) => kinds::run(command, &session).await,
         Command::Audit(command) => audit::run(command, &session).await,
+        Command::Tokens(command) => tokens::run(command, &session).await,
         Command::Reload => reload::run(&session).await,
         Command::Serve | Command::Demo(_) | Command::Config(_) | Command::Completions(_) => Ok(()),
     }

@@ -45,7 +45,7 @@ async fn find(api: &Api, id: DeadLetterId) -> Result<DeadLetter, Refusal> {
     api.daemon.store().dead_letter(id).await?.ok_or_else(|| no_letter(id))
 }
 
-fn no_letter(id: DeadLetterId) -> Refusal {
+pub(super) fn no_letter(id: DeadLetterId) -> Refusal {
     not_found(format!("there is no dead letter {id}"))
 }
 
@@ -91,7 +91,7 @@ fn version(text: &str) -> Result<HandlerVersion, Problem> {
 }
 
 /// A reason says something, and not a novel.
-fn reason(reason: String) -> Result<String, Problem> {
+pub(super) fn reason(reason: String) -> Result<String, Problem> {
     if reason.trim().is_empty() {
         return Err(invalid("reason_missing", "say why; the reason is kept"));
     }
@@ -124,7 +124,7 @@ fn replayed(id: DeadLetterId, answer: leasehold_store::ReplayAnswer) -> Result<R
     }
 }
 
-fn not_open(id: DeadLetterId, state: &str) -> Refusal {
+pub(super) fn not_open(id: DeadLetterId, state: &str) -> Refusal {
     conflict(&format!("already_{state}"), format!("dead letter {id} is {state} already")).with("state", state).into()
 }
 

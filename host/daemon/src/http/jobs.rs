@@ -9,13 +9,15 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{StatusCode, Uri};
-use leasehold_api::{EnqueueRequest, JobFilter, JobStateAnswer, JobSummary, JobView, Page, WaitQuery};
+use leasehold_api::{EnqueueRequest, JobFilter, JobStateAnswer, JobSummary, JobView, Operation, Page, WaitQuery};
 use leasehold_domain::{JobId, JobState, Kind};
 use leasehold_store::{Cancelled, JobRecord};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::{
-    Api, body, caller, new_job,
+    Api, body,
+    caller::{self, CalledFrom},
+    new_job,
     paging::{before, page, page_size},
     refusal::{Refusal, conflict, malformed, not_found},
     views,
@@ -62,9 +64,10 @@ pub(super) async fn list(State(api): State<Api>, uri: Uri) -> Result<Json<Page<J
 pub(super) async fn show(
     State(api): State<Api>,
     Extension(actor): Extension<Actor>,
+    Extension(from): Extension<CalledFrom>,
     Path(path): Path<String>,
 ) -> Result<Json<JobView>, Refusal> {
-    let job = find(&api, &actor, &path).await?;
+    let job = find(&api, &actor, from, Operation::ShowJob, &path).await?;
     // A result may be anything, so only whoever enqueued the job is given it.
     let is_own_and_done = job.summary.enqueued_by == actor.name && job.summary.state == JobState::Done;
     let store = api.daemon.store();
@@ -76,13 +79,17 @@ pub(super) async fn show(
 }
 
 /// The job of that id, for those who may see it.
-async fn find(api: &Api, actor: &Actor, path: &str) -> Result<JobRecord, Refusal> {
+async fn find(
+    api: &Api,
+    actor: &Actor,
+    from: CalledFrom,
+    operation: Operation,
+    path: &str,
+) -> Result<JobRecord, Refusal> {
     let id = JobId(id(path)?);
-    let found = api.daemon.store().job(id).await?;
-    match found {
-        Some(job) => caller::may_see(actor, &job.summary.enqueued_by).map(|()| job),
-        None => Err(no_job(id)),
-    }
+    let job = api.daemon.store().job(id).await?.ok_or_else(|| no_job(id))?;
+    caller::may_see(api, actor, from, operation, &job.summary.enqueued_by).await?;
+    Ok(job)
 }
 
 fn no_job(id: JobId) -> Refusal {
@@ -115,6 +122,7 @@ fn state_answer(id: JobId, state: JobState) -> JobStateAnswer {
 pub(super) async fn wait(
     State(api): State<Api>,
     Extension(actor): Extension<Actor>,
+    Extension(from): Extension<CalledFrom>,
     Path(path): Path<String>,
     uri: Uri,
 ) -> Result<Json<JobStateAnswer>, Refusal> {
@@ -123,7 +131,7 @@ pub(super) async fn wait(
     let id = JobId(id(&path)?);
     // Listening begins before the job is looked at, so that an end in between is not missed.
     let mut ends = api.daemon.ended_jobs();
-    let job = find(&api, &actor, &path).await?;
+    let job = find(&api, &actor, from, Operation::WaitForJob, &path).await?;
     if job.summary.state.is_end() {
         return Ok(Json(state_answer(id, job.summary.state)));
     }
@@ -133,7 +141,7 @@ pub(super) async fn wait(
         () = tokio::time::sleep(timeout) => {}
         _ = stopping.wait_for(|stopping| *stopping) => {}
     }
-    let job = find(&api, &actor, &path).await?;
+    let job = find(&api, &actor, from, Operation::WaitForJob, &path).await?;
     Ok(Json(state_answer(id, job.summary.state)))
 }
 
