@@ -19,8 +19,8 @@ use transport::{Answer, Endpoint, Request, Target, Token};
 use crate::{
     ActivateQuery, AuditEntry, AuditFilter, BatchAnswer, DeadLetterFilter, DeadLetterSummary, DeadLetterView,
     DiscardRequest, EnqueueAnswer, EnqueueRequest, HandlerView, JobFilter, JobStateAnswer, JobSummary, JobView,
-    KindView, Operation, Page, PushAnswer, ReloadAnswer, ReplayAnswer, ReplayRequest, RevealAnswer, RevealRequest,
-    TokenAnswer, TokenRequest, TokenView, WaitQuery,
+    KindView, Operation, Page, PushAnswer, ReloadAnswer, ReplayAnswer, ReplayRequest, RetireAnswer, RevealAnswer,
+    RevealRequest, TokenAnswer, TokenRequest, TokenView, WaitQuery,
 };
 
 /// A client of one daemon.
@@ -143,7 +143,7 @@ impl Client {
     }
 
     /// Takes a version out of service.
-    pub async fn retire_handler(&self, version: &str) -> Result<HandlerView> {
+    pub async fn retire_handler(&self, version: &str) -> Result<RetireAnswer> {
         self.answer(Request::new(Operation::RetireHandler, &[version])).await
     }
 

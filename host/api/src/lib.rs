@@ -24,7 +24,7 @@ pub use dead_letter::{
     DeadLetterFilter, DeadLetterState, DeadLetterSummary, DeadLetterView, DiscardRequest, ReplayAnswer, ReplayRequest,
     ReplayView, RevealAnswer, RevealRequest, StepResolution,
 };
-pub use handler::{ActivateQuery, HandlerView, PushAnswer};
+pub use handler::{ActivateQuery, HandlerView, PushAnswer, RetireAnswer};
 pub use job::{
     AttemptView, BatchAnswer, EnqueueAnswer, EnqueueRequest, JobFilter, JobStateAnswer, JobSummary, JobView,
     StepRunView, StepView, WaitQuery,

@@ -14,8 +14,8 @@ use utoipa::{
 use crate::{
     ActivateQuery, AuditEntry, AuditFilter, BatchAnswer, DeadLetterFilter, DeadLetterSummary, DeadLetterView,
     DiscardRequest, EnqueueAnswer, EnqueueRequest, HandlerView, JobFilter, JobStateAnswer, JobSummary, JobView,
-    KindView, Operation, Page, Problem, PushAnswer, ReloadAnswer, ReplayAnswer, ReplayRequest, RevealAnswer,
-    RevealRequest, Role, Route, StepResolution, TokenAnswer, TokenRequest, TokenView, WaitQuery, problem,
+    KindView, Operation, Page, Problem, PushAnswer, ReloadAnswer, ReplayAnswer, ReplayRequest, RetireAnswer,
+    RevealAnswer, RevealRequest, Role, Route, StepResolution, TokenAnswer, TokenRequest, TokenView, WaitQuery, problem,
     route::{Body, variable},
 };
 
@@ -41,6 +41,7 @@ use crate::{
     ReloadAnswer,
     ReplayAnswer,
     ReplayRequest,
+    RetireAnswer,
     RevealAnswer,
     RevealRequest,
     StepResolution,

@@ -210,7 +210,7 @@ impl Operation {
             Self::ActivateHandler => post("/v1/handlers/{version}/activate", OPERATE, "Make a version current")
                 .answers(&[200], Json("HandlerView")),
             Self::RetireHandler => post("/v1/handlers/{version}/retire", OPERATE, "Take a version out of service")
-                .answers(&[200], Json("HandlerView")),
+                .answers(&[200], Json("RetireAnswer")),
             Self::ListKinds => get("/v1/kinds", VIEW, "List kinds and how they stand", Json("Page_KindView")),
             Self::PauseKind => post("/v1/kinds/{kind}/pause", OPERATE, "Stop a kind's jobs from being leased")
                 .answers(&[204], Body::Empty),

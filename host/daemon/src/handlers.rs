@@ -12,6 +12,7 @@ use crate::{
     config::{Config, ConfigErrors},
     daemon::{Daemon, InForce},
     metrics,
+    open_files::warn_of_open_files,
 };
 
 /// Why a version could not be stored, activated or retired. The version before it stays live.
@@ -237,6 +238,7 @@ impl Daemon {
                 self.now_ms(),
             )
             .await?;
+        warn_of_open_files(&in_force.config);
         self.put_in_force(in_force);
         if let Err(error) = self.store.let_go_held_lanes().await {
             // The configuration is in force all the same; held lanes go on when one of their jobs ends.

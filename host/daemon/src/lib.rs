@@ -18,6 +18,7 @@ pub mod http;
 pub mod intake;
 mod maintenance;
 mod metrics;
+mod open_files;
 mod operations;
 mod panics;
 mod redact;

@@ -22,7 +22,9 @@ use crate::{
     daemon::Daemon,
     dispatcher, http,
     maintenance::{handlers_folder, heartbeats, reaper, recovery, relay, retention},
-    metrics, refused,
+    metrics,
+    open_files::warn_of_open_files,
+    refused,
 };
 
 /// How long a start waits for what the process before left behind.
@@ -134,6 +136,7 @@ async fn start(config: Config) -> Result<(Arc<Daemon>, UnixListener, Option<TcpL
     tracing::info!(sandbox = %sandbox.describe(), data_dir = %config.daemon.data_dir.display(), "started");
     let socket = config.daemon.socket.clone();
     warn_of_absent_secrets(&config);
+    warn_of_open_files(&config);
     let daemon = Arc::new(Daemon::new(store, sandbox, artefacts, config, metrics));
     daemon.read_paused_kinds().await?;
     daemon.prepare_live_handlers().await?;

@@ -1,4 +1,4 @@
--- Callers of the API who come with a token, and indexes for questions about the audit log.
+-- Callers of the API who come with a token, and indexes for what operators ask.
 
 -- Tokens themselves are never kept: a digest (SHA-256) is enough to find one again, since a token holds 256 random bits.
 CREATE TABLE tokens (
@@ -21,3 +21,6 @@ CREATE UNIQUE INDEX tokens_by_name ON tokens (name) WHERE revoked_at IS NULL;
 
 CREATE INDEX audit_by_actor   ON audit (actor, id);
 CREATE INDEX audit_by_subject ON audit (subject, id);
+
+-- Open dead letters are counted by kind.
+CREATE INDEX dead_letters_open_by_kind ON dead_letters (kind) WHERE state = 'open';

@@ -12,6 +12,7 @@ mod dead_letters;
 mod effects;
 mod enqueue;
 mod error;
+pub mod examine;
 mod handlers;
 mod heartbeat;
 mod job_ids;

@@ -23,7 +23,7 @@ use crate::{
 const MIGRATIONS: [&str; 2] =
     [include_str!("../migrations/0001_queue.sql"), include_str!("../migrations/0005_tokens.sql")];
 /// How long SQLite waits for another program's lock before a call fails with `database_busy`.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const READERS: usize = 4;
 /// Connections for what the daemon itself has to know, which no caller's question keeps waiting.
 const OWN_READERS: usize = 2;

@@ -12,6 +12,7 @@ mod bad_databases;
 mod bad_jobs;
 mod canary;
 mod causes;
+mod comfort;
 mod configuration;
 mod dead_letters;
 mod email;

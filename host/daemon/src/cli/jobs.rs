@@ -46,6 +46,9 @@ pub struct ListArguments {
     /// In this state
     #[arg(long, value_parser = job_state)]
     state: Option<JobState>,
+    /// The one that was sent with this key, of the kind that --kind names
+    #[arg(long, requires = "kind")]
+    key: Option<String>,
     /// Of this lane
     #[arg(long)]
     lane: Option<String>,
@@ -88,8 +91,8 @@ pub async fn run(command: JobsCommand, session: &Session) -> Result<(), Failure>
 
 impl From<ListArguments> for JobFilter {
     fn from(arguments: ListArguments) -> Self {
-        let ListArguments { kind, state, lane, limit, cursor } = arguments;
-        Self { kind, state, lane, limit, cursor }
+        let ListArguments { kind, state, key, lane, limit, cursor } = arguments;
+        Self { kind, state, key, lane, limit, cursor }
     }
 }
 

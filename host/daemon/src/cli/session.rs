@@ -16,7 +16,7 @@ pub struct GlobalOptions {
     /// The daemon's socket [default: the one that the configuration names]
     #[arg(long, global = true, env = "LEASEHOLD_SOCKET", value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// The daemon's address, http://HOST:PORT, in place of its socket; the token is taken from LEASEHOLD_TOKEN
+    /// The daemon's address, http://HOST:PORT, in place of its socket; the token comes from `LEASEHOLD_TOKEN`
     #[arg(long, global = true, env = "LEASEHOLD_URL", value_name = "URL", conflicts_with = "socket")]
     pub url: Option<String>,
     /// The configuration file

@@ -51,6 +51,9 @@ pub(super) async fn enqueue(
 
 pub(super) async fn list(State(api): State<Api>, uri: Uri) -> Result<Json<Page<JobSummary>>, Refusal> {
     let query: JobFilter = body::query(&uri)?;
+    if let Some(key) = &query.key {
+        return with_key(&api, &query, key).await.map(Json);
+    }
     let filter = leasehold_store::JobFilter {
         kind: query.kind,
         state: query.state,
@@ -59,6 +62,20 @@ pub(super) async fn list(State(api): State<Api>, uri: Uri) -> Result<Json<Page<J
     };
     let listed = api.daemon.store().jobs(filter, page_size(query.limit)?).await?;
     Ok(Json(page(listed, views::job_summary)))
+}
+
+/// The page of the one job that has the key, if it is also what else was asked for.
+async fn with_key(api: &Api, query: &JobFilter, key: &str) -> Result<Page<JobSummary>, Refusal> {
+    let needs_kind = || malformed("a key is unique within its kind only: name the kind as well");
+    let kind =
+        Kind::new(query.kind.as_deref().ok_or_else(needs_kind)?).map_err(|error| malformed(error.to_string()))?;
+    let store = api.daemon.store();
+    let Some(id) = store.job_with_key(&kind, key).await? else { return Ok(Page { items: vec![], next_cursor: None }) };
+    let found = store.job(id).await?.map(|job| views::job_summary(job.summary));
+    let is_asked_for = |job: &JobSummary| {
+        query.state.is_none_or(|state| state == job.state) && (query.lane.is_none() || query.lane == job.lane)
+    };
+    Ok(Page { items: found.into_iter().filter(is_asked_for).collect(), next_cursor: None })
 }
 
 pub(super) async fn show(

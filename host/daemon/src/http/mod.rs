@@ -59,7 +59,7 @@ where
     Peer: for<'a> Connected<IncomingStream<'a, L>>,
 {
     let (stop, stopping) = watch::channel(false);
-    let service = router::router(Api { daemon, stopping }).into_make_service_with_connect_info::<Peer>();
+    let service = router::router(&Api { daemon, stopping }).into_make_service_with_connect_info::<Peer>();
     let stopped = async move {
         shutdown.await;
         stop.send_replace(true);

@@ -13,7 +13,7 @@ use leasehold_api::{Operation, Problem};
 use super::{Api, audit, batch, caller, dead_letters, handlers, jobs, kinds, refusal, reveal, system, tokens};
 
 /// The whole API.
-pub(super) fn router(api: Api) -> Router {
+pub(super) fn router(api: &Api) -> Router {
     // What is no route tells nothing to whom it does not know either.
     let guard = |operation| middleware::from_fn_with_state((api.clone(), operation), caller::authorize);
     let with_route = |router: Router<Api>, operation: Operation| {
