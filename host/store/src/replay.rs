@@ -202,7 +202,7 @@ fn record_refusal(connection: &Connection, request: &ReplayRequest, answer: &Rep
     let version = request.version.as_ref().map(ToString::to_string);
     let detail = json!({ "refused": code, "reason": request.reason, "version": version });
     let subject = request.dead_letter.to_string();
-    audit::write(connection, request.now_ms, &request.actor, "dead_letter.replay", &subject, &detail)
+    audit::write(connection, request.now_ms, &request.actor, "dead_letter.replay_refused", &subject, &detail)
 }
 
 fn find(connection: &Connection, id: DeadLetterId) -> Result<Option<OpenLetter>, StoreError> {

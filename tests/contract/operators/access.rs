@@ -202,7 +202,7 @@ fn r3_a_refused_replay_is_in_the_audit_log_with_its_code() {
     assert_eq!(refused.refusal(), "defect_not_fixed");
     let asked = ["dlq", "replay", &letter, "--reason", "older", "--version", "misbehave@0.9.0"];
     assert_eq!(daemon.ask(&asked).refusal(), "version_not_live");
-    let audit = daemon.ask(&["audit", "ls", "--action", "dead_letter.replay", "--subject", &letter]).json();
+    let audit = daemon.ask(&["audit", "ls", "--action", "dead_letter.replay_refused", "--subject", &letter]).json();
     let told: Vec<_> = audit["items"].as_array().unwrap().iter().map(|row| (&row["actor"], &row["detail"])).collect();
     let jo = json!("jo");
     let first = json!({ "refused": "defect_not_fixed", "reason": "again", "version": null });

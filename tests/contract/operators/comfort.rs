@@ -96,14 +96,14 @@ fn f1_a_line_that_is_refused_is_named_by_its_number_and_key_and_told_what_is_all
     let said: Vec<_> = said.lines().collect();
     for (line, told) in said.iter().zip([
         &[
-            "line 2, key order-2: ",
+            "line 2: key order-2: ",
             "unknown field `lanes`",
             "allowed is one JSON object a line with kind",
             "[malformed]",
         ][..],
-        &["line 3, key order-3: ", "known kinds: job", "[unknown_kind]"],
+        &["line 3: key order-3: ", "known kinds: job", "[unknown_kind]"],
         &["line 4: ", "expected `:` at column 32", "[malformed]"],
-        &["line 5: ", "unknown field `lanes`", "at column 40"],
+        &["line 5: ", "unknown field `lanes`", "at column 39"],
     ]) {
         assert!(told.iter().all(|told| line.contains(told)), "{line}\nlacks one of {told:?}");
         assert!(!line.contains("line 1"), "{line}");
@@ -233,8 +233,8 @@ fn o6_a_backup_of_a_working_daemon_is_whole_and_restores_with_the_key() {
     let path = backup.to_str().unwrap();
     let made = daemon.ask(&["backup", path]).json();
     assert_eq!((&made["components"], &made["key_file"]), (&json!(1), &json!("not included")));
-    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode(&backup), mode(&backup.join("leasehold.db"))), (0o700, 0o600));
+    let permissions = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((permissions(&backup), permissions(&backup.join("leasehold.db"))), (0o700, 0o600));
     assert!(!backup.join("leasehold.key").exists());
     assert_eq!(daemon.ask(&["backup", path]).refusal(), "backup_failed");
     // What comes afterwards is not in it.

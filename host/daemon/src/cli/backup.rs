@@ -18,7 +18,7 @@ use crate::config::{Config, DaemonConfig};
 /// Copy the database and the stored components into a new directory, as they stand at one moment
 ///
 /// The daemon may run meanwhile. The key file is not in the copy: keep it apart. To restore, put the copy in the place of
-/// data_dir, the key file where it was, and start the daemon. Jobs that ended after the backup are in it as they were
+/// `data_dir`, the key file where it was, and start the daemon. Jobs that ended after the backup are in it as they were
 /// then and run again.
 #[derive(Debug, Args)]
 pub struct BackupArguments {

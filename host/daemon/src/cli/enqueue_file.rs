@@ -93,8 +93,8 @@ fn report(
         return session.output.document(answer);
     }
     if let BatchAnswer::Refused { line, code, detail } = answer {
-        let key = key.map(|key| format!(", key {key}")).unwrap_or_default();
-        progress.suspend(|| session.output.note(&format!("line {line}{key}: {detail} [{code}]")));
+        let key = key.map(|key| format!("key {key}: ")).unwrap_or_default();
+        progress.suspend(|| session.output.note(&format!("line {line}: {key}{detail} [{code}]")));
     }
     Ok(())
 }
