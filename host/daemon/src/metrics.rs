@@ -40,6 +40,7 @@ const UNKNOWN_CLASSES: &str = "leasehold_unclassified_errors_total";
 const CLASS_MISMATCHES: &str = "leasehold_error_class_mismatches_total";
 const OTHER_FINGERPRINTS: &str = "leasehold_step_other_fingerprints_total";
 const REDACTION_MISSES: &str = "leasehold_redaction_misses_total";
+const REFUSALS: &str = "leasehold_api_refusals_total";
 const WRITE_FAILURES: &str = "leasehold_store_write_failures_total";
 const HEARTBEAT_DELAY: &str = "leasehold_heartbeat_delay_seconds";
 const SETTLE_SECONDS: &str = "leasehold_settle_commit_seconds";
@@ -76,6 +77,7 @@ fn describe() {
         REDACTION_MISSES,
         "Payload fields that no policy lists and in which a detector found something, by kind and what it looks like."
     );
+    describe_counter!(REFUSALS, "Calls that were refused for who sent them or from where, by code.");
     describe_counter!(WRITE_FAILURES, "Settlements that could not be written and were tried again, by code.");
     describe_histogram!(HEARTBEAT_DELAY, Unit::Seconds, "How long after its time a heartbeat was durable.");
     describe_histogram!(SETTLE_SECONDS, Unit::Seconds, "How long a settlement took to be durable.");
@@ -93,6 +95,10 @@ fn describe() {
 
 pub(crate) fn job_enqueued(kind: &str) {
     counter!(ENQUEUED, "kind" => kind.to_owned()).increment(1);
+}
+
+pub(crate) fn call_refused(code: &str) {
+    counter!(REFUSALS, "code" => code.to_owned()).increment(1);
 }
 
 pub(crate) fn duplicate_prevented(what: &'static str) {

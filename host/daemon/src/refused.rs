@@ -9,7 +9,7 @@ use std::{
 use leasehold_domain::refusals::{Refused, RefusedRow};
 use serde_json::json;
 
-use crate::daemon::Daemon;
+use crate::{daemon::Daemon, metrics};
 
 /// How often counts are looked for that are still to be written.
 const PERIOD: Duration = Duration::from_secs(20);
@@ -17,6 +17,7 @@ const PERIOD: Duration = Duration::from_secs(20);
 impl Daemon {
     /// Notes a refusal: the first of its kind in a minute is in the log when this returns.
     pub(crate) async fn note_refusal(&self, refused: Refused) {
+        metrics::call_refused(&refused.code);
         let now_ms = self.now_ms();
         let rows = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).note(refused, now_ms);
         self.record_refusals(rows).await;

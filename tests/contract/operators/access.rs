@@ -171,6 +171,12 @@ fn o5_a_refused_act_is_in_the_audit_log_and_a_flood_of_them_is_counted() {
     for _ in 0..50 {
         assert_eq!(raw_http::send(&daemon, "POST", "/v1/reload", &[], "").0, 403);
     }
+    // Who may view sees how many; the log tells whose they were.
+    assert!(
+        daemon.metrics().contains("leasehold_api_refusals_total{code=\"role_required\"} 50"),
+        "{}",
+        daemon.metrics()
+    );
     daemon.terminate();
     daemon.write_config(&acting_as("ops", "admin"));
     daemon.run();

@@ -9,6 +9,7 @@ use std::{
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use clap::Args;
 use leasehold_api::{RevealAnswer, RevealRequest};
+use serde_json::json;
 use tempfile::NamedTempFile;
 
 use super::{Failure, Session, text};
@@ -40,10 +41,9 @@ pub async fn run(arguments: RevealArguments, session: &Session) -> Result<(), Fa
         Some(file) => {
             let path = file.path.display().to_string();
             file.write(&contents)?;
-            session
-                .output
-                .note(&format!("the original of dead letter {} is in {path}; remove it when done", answer.id));
-            Ok(())
+            session.output.show(&json!({ "id": answer.id, "file": path }), |_| {
+                format!("the original of dead letter {} is in {}; remove it when done", answer.id, text::escape(&path))
+            })
         }
         None => write_out(&contents, &answer, session),
     }
