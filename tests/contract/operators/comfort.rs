@@ -31,7 +31,7 @@ fn set_mode(path: &Path, mode: u32) {
 fn o5_an_error_of_usage_is_one_json_object_with_all_of_it() {
     let daemon = Daemon::prepare(&config());
     for (arguments, told) in [
-        (&["dlq", "discard", "1"][..], "--reason <REASON>"),
+        (&["dlq", "discard", "1"][..], "were not provided: --reason <REASON>"),
         (&["jobs", "ls", "--key", "k"], "--kind <KIND>"),
         (&["tokens", "add", "--name", "ci", "--role", "root"], "the roles are enqueue, view, operate, admin"),
         (&["tokens"], "allowed are add, ls, revoke"),
@@ -191,6 +191,14 @@ fn o6_the_doctor_says_what_is_well_and_what_is_not() {
     fs::rename(daemon.data().join("leasehold.key"), daemon.directory().join("elsewhere")).unwrap();
     let database = daemon.data().join("leasehold.db");
     let mut bytes = fs::read(&database).unwrap();
+    // One table's page alone: the database can be opened, and only a check finds it.
+    let page: usize =
+        daemon.database().one::<i64>("SELECT rootpage FROM sqlite_master WHERE name = 'audit'").try_into().unwrap();
+    bytes[(page - 1) * 4_096..page * 4_096].fill(0xA5);
+    fs::write(&database, &bytes).unwrap();
+    let damaged = daemon.ask(&["doctor"]);
+    assert_eq!(damaged.refusal(), "checks_failed");
+    assert!(damaged.stdout.contains("is damaged: "), "{damaged:?}");
     // Every page but the first, which says that this is a database and how large its pages are.
     bytes[4_096..].fill(0xA5);
     fs::write(&database, bytes).unwrap();

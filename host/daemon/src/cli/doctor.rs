@@ -146,16 +146,14 @@ fn database(path: &Path) -> Check {
     if !path.exists() {
         return check(State::Ok, name, format!("{shown} is made at the first start"));
     }
+    let damaged = |what: &str| {
+        let remedy = format!("restore a backup, or recover what can be with `sqlite3 {shown} .recover`");
+        check(State::Fail, name, format!("{shown} is damaged: {what}; {remedy}"))
+    };
     match examine::quick_check(path) {
         Ok(found) if found.is_empty() => check(State::Ok, name, format!("{shown} is whole")),
-        Ok(found) => check(
-            State::Fail,
-            name,
-            format!(
-                "{shown} is damaged: {}; restore a backup, or recover what can be with `sqlite3 {shown} .recover`",
-                found.join("; ")
-            ),
-        ),
+        Ok(found) => damaged(&found.join("; ")),
+        Err(error) if error.code() == "database_corrupt" => damaged(&error.to_string()),
         Err(error) => check(State::Fail, name, format!("{shown}: {error}")),
     }
 }
