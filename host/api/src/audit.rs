@@ -28,6 +28,23 @@ pub struct AuditEntry {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct AuditFilter {
+    /// Acts of this actor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
+    /// This act, such as `dead_letter.replay`, or all acts on dead letters: `dead_letter`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
+    /// Acts on this job, dead letter, version, kind or token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// Acts from this time on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[param(value_type = Option<String>)]
+    pub since: Option<Timestamp>,
+    /// Acts before this time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[param(value_type = Option<String>)]
+    pub until: Option<Timestamp>,
     /// How many at most on a page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,

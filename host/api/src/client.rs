@@ -1,4 +1,4 @@
-//! A typed client of the daemon's API over its Unix socket. It never makes up an answer: what the daemon did not say
+//! A typed client of the daemon's API, over its Unix socket or TCP. It never makes up an answer: what the daemon did not say
 //! is an error.
 //!
 //! A request that can't do harm when it is sent twice is sent again, a bounded number of times, when its connection is
@@ -10,10 +10,11 @@ mod transport;
 use std::path::PathBuf;
 
 use bytes::Bytes;
+use http::HeaderValue;
 use serde::{Serialize, de::DeserializeOwned};
 
 pub use error::ClientError;
-use transport::{Answer, Request};
+use transport::{Answer, Endpoint, Request, Target, Token};
 
 use crate::{
     ActivateQuery, AlertView, AuditEntry, AuditFilter, BatchAnswer, BulkReplayChange, BulkReplayFilter,
@@ -21,13 +22,14 @@ use crate::{
     BulkReplayView, CloseIncidentRequest, DeadLetterFilter, DeadLetterGroup, DeadLetterSummary, DeadLetterView,
     DiscardRequest, EditIncidentRequest, EnqueueAnswer, EnqueueRequest, HandlerView, IncidentFilter, IncidentSummary,
     IncidentView, JobFilter, JobStateAnswer, JobSummary, JobView, KindView, OpenIncidentRequest, Operation, Page,
-    PageFilter, PageView, PushAnswer, ReloadAnswer, ReplayAnswer, ReplayRequest, WaitQuery,
+    PageFilter, PageView, PushAnswer, ReloadAnswer, ReplayAnswer, ReplayRequest, RetireAnswer, RevealAnswer,
+    RevealRequest, TokenAnswer, TokenRequest, TokenView, WaitQuery,
 };
 
-/// A client of the daemon behind one Unix socket.
+/// A client of one daemon.
 #[derive(Debug, Clone)]
 pub struct Client {
-    socket: PathBuf,
+    target: Target,
 }
 
 type Result<T> = std::result::Result<T, ClientError>;
@@ -36,7 +38,27 @@ impl Client {
     /// A client of the daemon that listens there; nothing is connected before the first request.
     #[must_use]
     pub fn new(socket: impl Into<PathBuf>) -> Self {
-        Self { socket: socket.into() }
+        Self { target: Target { endpoint: Endpoint::Socket(socket.into()), token: None } }
+    }
+
+    /// A client of the daemon at `http://HOST:PORT`; nothing is connected before the first request.
+    pub fn at(url: &str) -> Result<Self> {
+        let authority = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
+        let authority = authority.and_then(|text| text.parse::<http::uri::Authority>().ok());
+        let endpoint = authority.filter(|authority| authority.port().is_some() && !authority.as_str().contains('@'));
+        match endpoint {
+            Some(authority) => {
+                Ok(Self { target: Target { endpoint: Endpoint::Network(authority.to_string()), token: None } })
+            }
+            None => Err(ClientError::Address { url: url.to_owned() }),
+        }
+    }
+
+    /// The same client with a token, which it sends with every request.
+    pub fn with_token(self, token: &str) -> Result<Self> {
+        let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| ClientError::Token)?;
+        value.set_sensitive(true);
+        Ok(Self { target: Target { token: Some(Token(value)), ..self.target } })
     }
 
     /// Sends one job in; with a key it is safe, and tried, again when the connection is lost.
@@ -177,6 +199,11 @@ impl Client {
         self.answer(Request::new(Operation::ListPages, &[]).query(filter)?).await
     }
 
+    /// Shows the original of a dead letter, once that is on record.
+    pub async fn reveal(&self, id: i64, reveal: &RevealRequest) -> Result<RevealAnswer> {
+        self.answer(Request::new(Operation::RevealDeadLetter, &[&id.to_string()]).json(reveal)?).await
+    }
+
     /// Lists stored handler versions.
     pub async fn handlers(&self) -> Result<Page<HandlerView>> {
         self.answer(Request::new(Operation::ListHandlers, &[])).await
@@ -203,7 +230,7 @@ impl Client {
     }
 
     /// Takes a version out of service.
-    pub async fn retire_handler(&self, version: &str) -> Result<HandlerView> {
+    pub async fn retire_handler(&self, version: &str) -> Result<RetireAnswer> {
         self.answer(Request::new(Operation::RetireHandler, &[version])).await
     }
 
@@ -232,6 +259,21 @@ impl Client {
         self.answer(Request::new(Operation::ListAudit, &[]).query(filter)?).await
     }
 
+    /// Makes a token.
+    pub async fn add_token(&self, token: &TokenRequest) -> Result<TokenAnswer> {
+        self.answer(Request::new(Operation::AddToken, &[]).json(token)?).await
+    }
+
+    /// Lists tokens.
+    pub async fn tokens(&self) -> Result<Page<TokenView>> {
+        self.answer(Request::new(Operation::ListTokens, &[])).await
+    }
+
+    /// Takes a token back, by its name or id.
+    pub async fn revoke_token(&self, token: &str) -> Result<TokenView> {
+        self.answer(Request::new(Operation::RevokeToken, &[token])).await
+    }
+
     /// The measurements, in Prometheus text form.
     pub async fn metrics(&self) -> Result<String> {
         let answer = self.send(Request::new(Operation::Metrics, &[])).await?;
@@ -254,7 +296,7 @@ impl Client {
 
     /// Sends the request, and again when that is safe; an answer that is no success becomes an error.
     async fn send(&self, request: Request) -> Result<Answer> {
-        let answer = transport::send(&self.socket, &request).await?;
+        let answer = transport::send(&self.target, &request).await?;
         if answer.status.is_success() { Ok(answer) } else { Err(refused(&answer)) }
     }
 }

@@ -199,6 +199,36 @@ pub struct DiscardRequest {
     pub reason: String,
 }
 
+/// Why somebody has to see the original of a dead letter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RevealRequest {
+    /// Why; it is kept in the audit log.
+    pub reason: String,
+}
+
+/// The original of a dead letter, in the clear.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RevealAnswer {
+    /// The dead letter.
+    pub id: i64,
+    /// The job that died.
+    pub job_id: i64,
+    /// Its type.
+    pub kind: String,
+    /// Its lane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lane: Option<String>,
+    /// The job's key.
+    pub key: String,
+    /// Names and values that travelled with the job.
+    pub metadata: BTreeMap<String, String>,
+    /// The payload's media type.
+    pub content_type: String,
+    /// The payload, byte for byte, in standard base64 with padding.
+    pub payload_base64: String,
+}
+
 /// Which dead letters to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -1,5 +1,7 @@
 //! Handler versions on the wire. The component's bytes travel as they are, in a body of their own.
 
+use std::collections::BTreeMap;
+
 use leasehold_domain::HandlerState;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -42,6 +44,18 @@ pub struct PushAnswer {
     pub digest: String,
     /// Whether the same bytes were stored under that version already.
     pub already_stored: bool,
+}
+
+/// A version that was taken out of service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RetireAnswer {
+    /// The version as it stands.
+    #[serde(flatten)]
+    pub handler: HandlerView,
+    /// The kinds whose jobs wait from now on, since no version of their handler is live, and how many jobs each has;
+    /// empty while another version serves them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub waiting: BTreeMap<String, u64>,
 }
 
 /// How to activate a version.

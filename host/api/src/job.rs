@@ -262,6 +262,9 @@ pub struct JobFilter {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(schema_with = crate::schema::job_state)]
     pub state: Option<JobState>,
+    /// The one that a client sent with this key, of the kind that is named beside it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
     /// Of this lane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lane: Option<String>,

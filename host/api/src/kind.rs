@@ -27,6 +27,9 @@ pub struct KindView {
     pub paused: bool,
     /// How many jobs wait, are ready and are leased, by state.
     pub depth: BTreeMap<String, u64>,
+    /// How many dead letters of it are open.
+    #[serde(default)]
+    pub dead_letters: u64,
     /// Since when its first job in line has been ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_ready_at: Option<Timestamp>,

@@ -19,6 +19,7 @@ pub mod role;
 pub mod route;
 pub mod schema;
 pub mod timestamp;
+pub mod token;
 
 pub use alert::{AlertView, PageFilter, PageView};
 pub use audit::{AuditEntry, AuditFilter};
@@ -29,9 +30,9 @@ pub use bulk_replay::{
 pub use client::{Client, ClientError};
 pub use dead_letter::{
     DeadLetterFilter, DeadLetterState, DeadLetterSummary, DeadLetterView, DiscardRequest, ReplayAnswer, ReplayRequest,
-    ReplayView, StepResolution,
+    ReplayView, RevealAnswer, RevealRequest, StepResolution,
 };
-pub use handler::{ActivateQuery, HandlerView, PushAnswer};
+pub use handler::{ActivateQuery, HandlerView, PushAnswer, RetireAnswer};
 pub use incident::{
     CloseIncidentRequest, DeadLetterGroup, EditIncidentRequest, IncidentFilter, IncidentGroup, IncidentState,
     IncidentSummary, IncidentView, OpenIncidentRequest,
@@ -46,3 +47,4 @@ pub use problem::Problem;
 pub use role::{Access, Role};
 pub use route::{Operation, Route};
 pub use timestamp::Timestamp;
+pub use token::{TokenAnswer, TokenRequest, TokenState, TokenView};

@@ -17,8 +17,8 @@ use crate::{
     BulkReplayView, CloseIncidentRequest, DeadLetterFilter, DeadLetterGroup, DeadLetterSummary, DeadLetterView,
     DiscardRequest, EditIncidentRequest, EnqueueAnswer, EnqueueRequest, HandlerView, IncidentFilter, IncidentSummary,
     IncidentView, JobFilter, JobStateAnswer, JobSummary, JobView, KindView, OpenIncidentRequest, Operation, Page,
-    PageFilter, PageView, Problem, PushAnswer, ReloadAnswer, ReplayAnswer, ReplayRequest, Role, Route, StepResolution,
-    WaitQuery, problem,
+    PageFilter, PageView, Problem, PushAnswer, ReloadAnswer, ReplayAnswer, ReplayRequest, RetireAnswer, RevealAnswer,
+    RevealRequest, Role, Route, StepResolution, TokenAnswer, TokenRequest, TokenView, WaitQuery, problem,
     route::{Body, variable},
 };
 
@@ -48,13 +48,20 @@ use crate::{
     Page<JobSummary>,
     Page<KindView>,
     Page<PageView>,
+    Page<TokenView>,
     Problem,
     PushAnswer,
     ReloadAnswer,
     ReplayAnswer,
     ReplayRequest,
+    RetireAnswer,
+    RevealAnswer,
+    RevealRequest,
     StepResolution,
     Role,
+    TokenAnswer,
+    TokenRequest,
+    TokenView,
 )))]
 struct WireTypes;
 

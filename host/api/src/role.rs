@@ -16,11 +16,20 @@ pub enum Role {
     /// May also cancel, replay and discard jobs, pause kinds, activate and retire handler versions,
     /// open and close incidents.
     Operate,
-    /// May also store handlers and reload the configuration.
+    /// May also store handlers, reload the configuration, make and revoke tokens, and see originals of dead letters.
     Admin,
 }
 
 impl Role {
+    /// All roles.
+    pub const ALL: [Self; 4] = [Self::Enqueue, Self::View, Self::Operate, Self::Admin];
+
+    /// The role of that name.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.as_str() == text)
+    }
+
     /// The role as it is written in the configuration.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

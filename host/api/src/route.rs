@@ -61,6 +61,8 @@ pub enum Operation {
     ListAlerts,
     /// Lists pages.
     ListPages,
+    /// Shows the original of a dead letter.
+    RevealDeadLetter,
     /// Lists stored handler versions.
     ListHandlers,
     /// Shows a handler version.
@@ -83,6 +85,12 @@ pub enum Operation {
     Reload,
     /// Lists what operators did.
     ListAudit,
+    /// Makes a token.
+    AddToken,
+    /// Lists tokens.
+    ListTokens,
+    /// Takes a token back.
+    RevokeToken,
     /// The measurements in Prometheus text form.
     Metrics,
     /// Whether the daemon is alive.
@@ -145,7 +153,7 @@ pub struct Route {
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 45] = [
         Self::EnqueueJob,
         Self::EnqueueBatch,
         Self::ListJobs,
@@ -172,6 +180,7 @@ impl Operation {
         Self::CloseIncident,
         Self::ListAlerts,
         Self::ListPages,
+        Self::RevealDeadLetter,
         Self::ListHandlers,
         Self::ShowHandler,
         Self::PushHandler,
@@ -183,6 +192,9 @@ impl Operation {
         Self::ResumeKind,
         Self::Reload,
         Self::ListAudit,
+        Self::AddToken,
+        Self::ListTokens,
+        Self::RevokeToken,
         Self::Metrics,
         Self::Health,
         Self::Readiness,
@@ -279,6 +291,11 @@ impl Operation {
                 .answers(&[200], Json("IncidentView")),
             Self::ListAlerts => get("/v1/alerts", VIEW, "List what needs somebody now", Json("Page_AlertView")),
             Self::ListPages => get("/v1/pages", VIEW, "List pages, the newest first", Json("Page_PageView")),
+            Self::RevealDeadLetter => {
+                post("/v1/dead-letters/{id}/reveal", ADMIN, "Show the original of a dead letter, and record who saw it")
+                    .takes(Json("RevealRequest"))
+                    .answers(&[200], Json("RevealAnswer"))
+            }
             Self::ListHandlers => get("/v1/handlers", VIEW, "List stored handler versions", Json("Page_HandlerView")),
             Self::ShowHandler => {
                 get("/v1/handlers/{version}", VIEW, "Show a handler version, name@1.2.3", Json("HandlerView"))
@@ -294,7 +311,7 @@ impl Operation {
             Self::ActivateHandler => post("/v1/handlers/{version}/activate", OPERATE, "Make a version current")
                 .answers(&[200], Json("HandlerView")),
             Self::RetireHandler => post("/v1/handlers/{version}/retire", OPERATE, "Take a version out of service")
-                .answers(&[200], Json("HandlerView")),
+                .answers(&[200], Json("RetireAnswer")),
             Self::ListKinds => get("/v1/kinds", VIEW, "List kinds and how they stand", Json("Page_KindView")),
             Self::PauseKind => post("/v1/kinds/{kind}/pause", OPERATE, "Stop a kind's jobs from being leased")
                 .answers(&[204], Body::Empty),
@@ -306,6 +323,12 @@ impl Operation {
             Self::ListAudit => {
                 get("/v1/audit", OPERATE, "List what operators did, the newest first", Json("Page_AuditEntry"))
             }
+            Self::AddToken => post("/v1/tokens", ADMIN, "Make a token, which is shown in this one answer")
+                .takes(Json("TokenRequest"))
+                .answers(&[201], Json("TokenAnswer")),
+            Self::ListTokens => get("/v1/tokens", ADMIN, "List tokens, the newest first", Json("Page_TokenView")),
+            Self::RevokeToken => post("/v1/tokens/{token}/revoke", ADMIN, "Take a token back, by its name or id")
+                .answers(&[200], Json("TokenView")),
             Self::Metrics => get("/metrics", VIEW, "The measurements in Prometheus text form", Text),
             Self::Health => get("/healthz", Access::Known, "Whether the daemon is alive", Text),
             Self::Readiness => get("/readyz", Access::Known, "Whether the daemon takes and runs jobs", Text),

@@ -3,10 +3,10 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, PoisonError, RwLock, atomic::AtomicBool},
+    sync::{Arc, Mutex, PoisonError, RwLock, atomic::AtomicBool},
 };
 
-use leasehold_domain::{Digest, HandlerName, JobId, TimestampMs};
+use leasehold_domain::{Digest, HandlerName, JobId, TimestampMs, refusals::Refusals};
 use leasehold_sandbox::{Prepared, Sandbox};
 use leasehold_store::Store;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -60,6 +60,8 @@ pub struct Daemon {
     /// Rung when a member of a bulk replay may have become due.
     pub(crate) bulk_replay_due: Notify,
     pub(crate) bulk_replay_changes: watch::Sender<()>,
+    /// The calls that were refused in this minute.
+    pub(crate) refusals: Mutex<Refusals>,
 }
 
 impl Daemon {
@@ -97,6 +99,7 @@ impl Daemon {
             ended: broadcast::Sender::new(ENDED_BACKLOG),
             bulk_replay_due: Notify::new(),
             bulk_replay_changes: watch::Sender::default(),
+            refusals: Mutex::default(),
         }
     }
 

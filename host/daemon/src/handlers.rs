@@ -15,6 +15,7 @@ use crate::{
     config::{Config, ConfigErrors},
     daemon::{Daemon, InForce},
     metrics,
+    open_files::warn_of_open_files,
 };
 
 /// Why a version could not be stored, activated or retired. The version before it stays live.
@@ -243,6 +244,7 @@ impl Daemon {
                 self.now_ms(),
             )
             .await?;
+        warn_of_open_files(&config);
         self.change_in_force(|in_force| {
             in_force.config = config;
             in_force.prepared = prepared;
@@ -371,6 +373,9 @@ fn refuse_what_needs_a_restart(before: &Config, after: &Config) -> Result<(), Re
         || before.queue.wal_autocheckpoint_pages != after.queue.wal_autocheckpoint_pages
     {
         changed.push("durability and wal_autocheckpoint_pages of [queue]");
+    }
+    if before.api != after.api {
+        changed.push("[api]");
     }
     if before.outboxes != after.outboxes {
         changed.push("[outbox]");

@@ -21,13 +21,16 @@ pub mod http;
 pub mod intake;
 mod maintenance;
 mod metrics;
+mod open_files;
 mod operations;
 mod panics;
 mod redact;
+mod refused;
 mod running;
 mod serve;
 mod settlement;
 mod stop_marker;
+mod tokens;
 
 pub use bulk_replays::{BulkStart, BulkWish};
 pub use handlers::{HandlerError, Pushed, ReloadError};

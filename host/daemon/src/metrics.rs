@@ -42,6 +42,7 @@ const OTHER_FINGERPRINTS: &str = "leasehold_step_other_fingerprints_total";
 const REDACTION_MISSES: &str = "leasehold_redaction_misses_total";
 const BULK_REPLAYS: &str = "leasehold_bulk_replays_started_total";
 const BULK_REPLAY_TURNS: &str = "leasehold_bulk_replay_members_total";
+const REFUSALS: &str = "leasehold_api_refusals_total";
 const WRITE_FAILURES: &str = "leasehold_store_write_failures_total";
 const HEARTBEAT_DELAY: &str = "leasehold_heartbeat_delay_seconds";
 const SETTLE_SECONDS: &str = "leasehold_settle_commit_seconds";
@@ -83,6 +84,7 @@ fn describe() {
     );
     describe_counter!(BULK_REPLAYS, "Bulk replays that were started, by kind.");
     describe_counter!(BULK_REPLAY_TURNS, "Members of bulk replays that had their turn, by kind and what came of it.");
+    describe_counter!(REFUSALS, "Calls that were refused for who sent them or from where, by code.");
     describe_counter!(WRITE_FAILURES, "Settlements that could not be written and were tried again, by code.");
     describe_histogram!(HEARTBEAT_DELAY, Unit::Seconds, "How long after its time a heartbeat was durable.");
     describe_histogram!(SETTLE_SECONDS, Unit::Seconds, "How long a settlement took to be durable.");
@@ -104,6 +106,10 @@ fn describe() {
 
 pub(crate) fn job_enqueued(kind: &str) {
     counter!(ENQUEUED, "kind" => kind.to_owned()).increment(1);
+}
+
+pub(crate) fn call_refused(code: &str) {
+    counter!(REFUSALS, "code" => code.to_owned()).increment(1);
 }
 
 pub(crate) fn duplicate_prevented(what: &'static str) {

@@ -10,9 +10,10 @@ use leasehold_domain::StopReason;
 use leasehold_sandbox::{Sandbox, SandboxConfig, SandboxError};
 use leasehold_store::{Durability, OpenError, Store, StoreError, StoreOptions};
 use tokio::{
-    net::UnixListener,
+    net::{TcpListener, UnixListener},
     signal::unix::{Signal, SignalKind, signal},
-    sync::oneshot,
+    sync::watch,
+    task::JoinSet,
 };
 
 use crate::{
@@ -23,7 +24,9 @@ use crate::{
     daemon::Daemon,
     dispatcher, http,
     maintenance::{bulk_replays, handlers_folder, heartbeats, pages, reaper, recovery, relay, retention},
-    metrics, stop_marker,
+    metrics,
+    open_files::warn_of_open_files,
+    refused, stop_marker,
 };
 
 /// How long a start waits for what the process before left behind.
@@ -85,11 +88,13 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let mut terminate = listen_for(SignalKind::terminate())?;
     let mut interrupt = listen_for(SignalKind::interrupt())?;
     let mut hang_up = listen_for(SignalKind::hangup())?;
-    let (daemon, listener) = start(config).await?;
-    let (stop_http, http_stopped) = oneshot::channel();
-    let server = tokio::spawn(http::serve(listener, Arc::clone(&daemon), async {
-        let _ = http_stopped.await;
-    }));
+    let (daemon, socket, tcp) = start(config).await?;
+    let (stop_http, http_stopped) = watch::channel(false);
+    let mut servers = JoinSet::new();
+    servers.spawn(http::serve(socket, Arc::clone(&daemon), told(http_stopped.clone())));
+    if let Some(tcp) = tcp {
+        servers.spawn(http::serve(tcp, Arc::clone(&daemon), told(http_stopped)));
+    }
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
@@ -101,8 +106,9 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     tracing::info!("stopping: no further leases are taken");
     let stop = async {
         drain(&daemon).await;
-        let _ = stop_http.send(());
-        let _ = tokio::time::timeout(HTTP_PATIENCE, server).await;
+        stop_http.send_replace(true);
+        let _ = tokio::time::timeout(HTTP_PATIENCE, servers.join_all()).await;
+        daemon.record_last_refusals().await;
         let closing = Arc::clone(&daemon);
         let _ = tokio::task::spawn_blocking(move || closing.store.close()).await;
     };
@@ -116,12 +122,17 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     Ok(())
 }
 
+/// Resolves when what is watched has become true, or nobody can make it so any more.
+async fn told(mut watched: watch::Receiver<bool>) {
+    let _ = watched.wait_for(|is_so| *is_so).await;
+}
+
 fn listen_for(kind: SignalKind) -> Result<Signal, ServeError> {
     signal(kind).map_err(|error| ServeError::Io { what: "listening for signals".into(), error })
 }
 
 /// Everything up to the first answer. The lock comes first, so that a second daemon changes nothing.
-async fn start(config: Config) -> Result<(Arc<Daemon>, UnixListener), ServeError> {
+async fn start(config: Config) -> Result<(Arc<Daemon>, UnixListener, Option<TcpListener>), ServeError> {
     let store = Store::open(&store_options(&config))?;
     let sandbox = Sandbox::new(sandbox_config(&config))?;
     let artefacts = Artefacts::open(config.daemon.data_dir.join("handlers"))?;
@@ -129,6 +140,7 @@ async fn start(config: Config) -> Result<(Arc<Daemon>, UnixListener), ServeError
     tracing::info!(sandbox = %sandbox.describe(), data_dir = %config.daemon.data_dir.display(), "started");
     let socket = config.daemon.socket.clone();
     warn_of_absent_secrets(&config);
+    warn_of_open_files(&config);
     let daemon = Arc::new(Daemon::new(store, sandbox, artefacts, config, metrics));
     daemon.read_paused_kinds().await?;
     daemon.prepare_live_handlers().await?;
@@ -141,10 +153,24 @@ async fn start(config: Config) -> Result<(Arc<Daemon>, UnixListener), ServeError
             daemon.alerts.raise(met, daemon.now_ms());
         }
     }
+    tokio::spawn(refused::run(Arc::clone(&daemon)));
+    let tcp = listen_on_tcp(&daemon).await?;
     let listener = http::bind(&socket)
         .map_err(|error| ServeError::Io { what: format!("listening on {}", socket.display()), error })?;
     tracing::info!(socket = %socket.display(), "ready");
-    Ok((daemon, listener))
+    Ok((daemon, listener, tcp))
+}
+
+async fn listen_on_tcp(daemon: &Daemon) -> Result<Option<TcpListener>, ServeError> {
+    let Some(address) = daemon.config().api.listen else { return Ok(None) };
+    let failed = |error| ServeError::Io { what: format!("listening on {address} (listen under [api])"), error };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    tracing::info!(address = %bound, "listening on TCP, for callers with a token");
+    if !bound.ip().to_canonical().is_loopback() {
+        tracing::warn!(address = %bound, "other machines can reach the API; tokens and jobs travel in the clear unless a proxy with TLS stands in front");
+    }
+    Ok(Some(listener))
 }
 
 /// Starts everything that leases and settles. What the process before left behind is given back first; when that can't

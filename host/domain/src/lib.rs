@@ -17,8 +17,10 @@ pub mod outcome;
 pub mod place;
 pub mod policy;
 pub mod redaction;
+pub mod refusals;
 pub mod replay;
 pub mod retention;
+pub mod token;
 pub mod verdict;
 
 pub use digest::Digest;

@@ -23,6 +23,56 @@ pub struct AuditEntry {
     pub detail: String,
 }
 
+/// Which part of the log to list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuditFilter {
+    /// Acts of this actor.
+    pub actor: Option<String>,
+    /// This act, or all acts on what stands before the full stop: `dead_letter` finds `dead_letter.replay`.
+    pub action: Option<String>,
+    /// Acts on this.
+    pub subject: Option<String>,
+    /// Acts from this time on.
+    pub since_ms: Option<TimestampMs>,
+    /// Acts before this time.
+    pub until_ms: Option<TimestampMs>,
+    /// Before this row.
+    pub before: Option<i64>,
+}
+
+fn list(connection: &Connection, filter: &AuditFilter, max: usize) -> Result<Page<AuditEntry>, StoreError> {
+    // What is not asked for stands in no condition, so that an index serves what is.
+    let actor = filter.actor.as_ref().map_or("", |_| "AND actor = ?2");
+    let subject = filter.subject.as_ref().map_or("", |_| "AND subject = ?4");
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT id, at, actor, action, subject, detail FROM audit
+         WHERE id < ?1 {actor} {subject}
+           AND (?3 IS NULL OR action = ?3 OR substr(action, 1, length(?3) + 1) = ?3 || '.')
+           AND at >= ?5 AND at < ?6
+         ORDER BY id DESC LIMIT ?7"
+    ))?;
+    let parameters = params![
+        filter.before.unwrap_or(i64::MAX),
+        filter.actor,
+        filter.action,
+        filter.subject,
+        filter.since_ms.unwrap_or(i64::MIN),
+        filter.until_ms.unwrap_or(i64::MAX),
+        i64::try_from(max).unwrap_or(i64::MAX)
+    ];
+    let rows = statement.query_map(parameters, |row| {
+        Ok(AuditEntry {
+            id: row.get(0)?,
+            at_ms: row.get(1)?,
+            actor: row.get(2)?,
+            action: row.get(3)?,
+            subject: row.get(4)?,
+            detail: row.get(5)?,
+        })
+    })?;
+    Ok(Page::new(rows.collect::<Result<_, _>>()?, max, |entry| entry.id))
+}
+
 pub(crate) fn write(
     connection: &Connection,
     at_ms: TimestampMs,
@@ -54,25 +104,8 @@ impl Store {
             .await
     }
 
-    /// The log, the latest first, from before a row.
-    pub async fn audit(&self, before: Option<i64>, max: usize) -> Result<Page<AuditEntry>, StoreError> {
-        self.ask(move |connection| {
-            let mut statement = connection.prepare_cached(
-                "SELECT id, at, actor, action, subject, detail FROM audit WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
-            )?;
-            let limit = i64::try_from(max).unwrap_or(i64::MAX);
-            let rows = statement.query_map([before.unwrap_or(i64::MAX), limit], |row| {
-                Ok(AuditEntry {
-                    id: row.get(0)?,
-                    at_ms: row.get(1)?,
-                    actor: row.get(2)?,
-                    action: row.get(3)?,
-                    subject: row.get(4)?,
-                    detail: row.get(5)?,
-                })
-            })?;
-            Ok(Page::new(rows.collect::<Result<_, _>>()?, max, |entry| entry.id))
-        })
-        .await
+    /// The log, the latest first.
+    pub async fn audit(&self, filter: AuditFilter, max: usize) -> Result<Page<AuditEntry>, StoreError> {
+        self.ask(move |connection| list(connection, &filter, max)).await
     }
 }

@@ -1,5 +1,7 @@
 //! Dead letters as operators see them, and discarding one. Reading one never opens the sealed original.
 
+use std::collections::BTreeMap;
+
 use leasehold_domain::{Cause, DeadLetterId, Digest, JobId, TimestampMs};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::json;
@@ -104,6 +106,17 @@ impl Store {
         max: usize,
     ) -> Result<Page<DeadLetterSummary>, StoreError> {
         self.ask(move |connection| list(connection, &filter, max)).await
+    }
+
+    /// How many dead letters of each kind nobody has dealt with.
+    pub async fn open_letters(&self) -> Result<BTreeMap<String, u64>, StoreError> {
+        self.ask(|connection| {
+            let mut statement = connection
+                .prepare_cached("SELECT kind, count(*) FROM dead_letters WHERE state = 'open' GROUP BY kind")?;
+            let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+        .await
     }
 
     /// One dead letter.

@@ -15,6 +15,7 @@ mod dead_letters;
 mod effects;
 mod enqueue;
 mod error;
+pub mod examine;
 mod handlers;
 mod heartbeat;
 mod incidents;
@@ -34,14 +35,16 @@ mod readers;
 mod relay;
 mod replay;
 mod retention;
+mod reveal;
 mod rows;
 mod seal;
 mod settle;
 mod steps;
+mod tokens;
 mod values;
 mod writer;
 
-pub use audit::AuditEntry;
+pub use audit::{AuditEntry, AuditFilter};
 pub use bulk::{
     BULK_MEMBERS_MAX, BulkMember, BulkMemberFilter, BulkReplayRecord, BulkRun, BulkSettings, PREVIEW_VALID_MS, Preview,
     Previewed, RefusalGroup, Resumed, Selection, StartBulkReplay, Started, Stopped, TokenRefusal, Turn, TurnTaken,
@@ -66,8 +69,10 @@ pub use read::{AttemptRecord, JobFilter, JobRecord, JobSummary, Page, StepRecord
 pub use relay::{Relayed, RelayedRow};
 pub use replay::{ReplayAnswer, ReplayRecord, ReplayRequest, Resolution};
 pub use retention::Retention;
+pub use reveal::{Original, Revealed};
 pub use settle::{AttemptRecordText, DeadLetterText, Settled, Settlement};
 pub use steps::{BeginStep, StepBegun, StepEnded};
+pub use tokens::{AddedToken, NewToken, RevokedToken, TokenReference, TokenRow};
 
 use std::sync::{Arc, atomic::AtomicI64};
 

@@ -13,6 +13,9 @@ use rustix::{
 
 use crate::OpenError;
 
+/// The lock's file in the directory of the database.
+pub(crate) const LOCK_FILE: &str = "leasehold.lock";
+
 /// The lock; released by the kernel when the process ends, however it ends.
 pub(crate) struct DatabaseLock {
     _file: File,
@@ -32,7 +35,7 @@ const NETWORK_FILE_SYSTEMS: [(i64, &str); 8] = [
 
 /// Takes the lock of the database in this directory.
 pub(crate) fn take(directory: &Path) -> Result<DatabaseLock, OpenError> {
-    let path = directory.join("leasehold.lock");
+    let path = directory.join(LOCK_FILE);
     let io = |error: std::io::Error| OpenError::Io { path: path.display().to_string(), error };
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(io)?;
     refuse_network_file_system(&file, directory)?;

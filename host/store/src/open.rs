@@ -25,10 +25,11 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_queue.sql"),
     include_str!("../migrations/0002_bulk_replays.sql"),
     include_str!("../migrations/0003_incidents.sql"),
+    include_str!("../migrations/0005_tokens.sql"),
     include_str!("../migrations/0007_queue_mends.sql"),
 ];
 /// How long SQLite waits for another program's lock before a call fails with `database_busy`.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const READERS: usize = 4;
 /// How long a caller's question may take.
 const TIME_BOX: Duration = Duration::from_secs(5);

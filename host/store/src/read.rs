@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use leasehold_domain::{Digest, FencingToken, JobId, JobState, TimestampMs};
+use leasehold_domain::{Digest, FencingToken, JobId, JobState, Kind, TimestampMs};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::{
     Store, StoreError,
     claim::Contents,
     dead_letters::DeadLetterSummary,
+    enqueue::key_digest,
     replay::{ReplayRecord, replays_of},
     rows::{ended_state, live_state},
     seal::Purpose,
@@ -166,6 +167,19 @@ impl Store {
     /// One job.
     pub async fn job(&self, id: JobId) -> Result<Option<JobRecord>, StoreError> {
         self.ask(move |connection| show(connection, id)).await
+    }
+
+    /// The job that a client sent with this key, whether or not it has ended; none once its key is no longer retained.
+    pub async fn job_with_key(&self, kind: &Kind, key: &str) -> Result<Option<JobId>, StoreError> {
+        let keys = self.shared.keys.get()?;
+        let (kind, digest) = (kind.clone(), key_digest(keys, kind.as_str(), key));
+        self.ask(move |connection| {
+            Ok(connection
+                .prepare_cached("SELECT job_id FROM job_keys WHERE kind = ?1 AND key_digest = ?2")?
+                .query_row(params![kind.as_str(), digest], |row| Ok(JobId(row.get(0)?)))
+                .optional()?)
+        })
+        .await
     }
 
     /// The result of a job that is done, if it has one.

@@ -120,6 +120,20 @@ impl ReplayAnswer {
     }
 }
 
+impl ReplayAnswer {
+    /// The stable code of a refusal; none for a replay that goes ahead, or that is of nothing.
+    #[must_use]
+    pub fn refusal_code(&self) -> Option<String> {
+        match self {
+            Self::Replayed { .. } | Self::NotFound => None,
+            Self::Refused(refusal) => Some(refusal.code().to_owned()),
+            Self::NotOpen { state } => Some(format!("already_{state}")),
+            Self::NoOriginal => Some("original_not_kept".to_owned()),
+            Self::NotInDoubt { .. } => Some("step_not_in_doubt".to_owned()),
+        }
+    }
+}
+
 /// A replay as it is recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplayRecord {
@@ -185,6 +199,7 @@ impl Store {
             .writer
             .call(Urgency::Usual, move |connection| {
                 let answer = replay(connection, keys.get()?, &request)?;
+                record_refusal(connection, &request, &answer)?;
                 fail::fail_point!("replay.inserted");
                 Ok(answer)
             })
@@ -246,6 +261,15 @@ pub(crate) fn decide(
     let unmet = facts.fixes.iter().filter(|fix| !fix.admits(&target.version));
     let overridden = unmet.map(|fix| fix.incident).collect();
     Ok(Decision::Go { job: letter.job, target, overridden })
+}
+
+/// What an operator tried and was refused is in the log as well, with the code that they were told.
+fn record_refusal(connection: &Connection, request: &ReplayRequest, answer: &ReplayAnswer) -> Result<(), StoreError> {
+    let Some(code) = answer.refusal_code() else { return Ok(()) };
+    let version = request.version.as_ref().map(ToString::to_string);
+    let detail = json!({ "refused": code, "reason": request.reason, "version": version });
+    let subject = request.dead_letter.to_string();
+    audit::write(connection, request.now_ms, &request.actor, "dead_letter.replay_refused", &subject, &detail)
 }
 
 fn find(connection: &Connection, id: DeadLetterId) -> Result<Option<OpenLetter>, StoreError> {

@@ -6,16 +6,17 @@ use crate::{
     letters::{config, id, letter_of, told},
     raw_http,
     support::{Answer, ConfigText, Daemon, guest},
+    tokens::on_tcp,
 };
 
 /// A configuration in which the caller has that name and role.
-fn acting_as(name: &str, role: &str) -> ConfigText {
+pub fn acting_as(name: &str, role: &str) -> ConfigText {
     let uid = rustix::process::geteuid().as_raw();
     config().more(&format!("[actors]\n\"uid:{uid}\" = {{ name = \"{name}\", role = \"{role}\" }}"))
 }
 
 /// Has the daemon take over the configuration, by the signal that needs no role.
-fn become_actor(daemon: &Daemon, config: &ConfigText, reloads: usize) {
+pub fn become_actor(daemon: &Daemon, config: &ConfigText, reloads: usize) {
     daemon.write_config(config);
     daemon.signal(rustix::process::Signal::HUP);
     daemon.wait_for_log_lines(reloads, "the configuration was reloaded");
@@ -47,7 +48,7 @@ fn let_through(daemon: &Daemon, letter: &str) -> Vec<&'static str> {
         if answer.status == 0 {
             passed.push(name);
         } else {
-            assert_eq!((answer.status, answer.refusal()), (1, "forbidden".into()), "{name}");
+            assert_eq!((answer.status, answer.refusal()), (1, "role_required".into()), "{name}");
         }
     }
     passed
@@ -76,11 +77,11 @@ fn o5_acting_on_dead_letters_needs_the_role_and_changes_nothing_without_it() {
     become_actor(&daemon, &acting_as("ops", "view"), 1);
     for act in ["replay", "discard"] {
         let answer = daemon.ask(&["dlq", act, &id(&letter), "--reason", "mended"]);
-        assert_eq!(answer.refusal(), "forbidden");
+        assert_eq!(answer.refusal(), "role_required");
         assert!(answer.stderr.contains("ops has the role view; this needs operate"), "{answer:?}");
     }
     let job = letter["job_id"].to_string();
-    assert_eq!(daemon.ask(&["jobs", "cancel", &job]).refusal(), "forbidden");
+    assert_eq!(daemon.ask(&["jobs", "cancel", &job]).refusal(), "role_required");
     assert_eq!(daemon.ask(&["dlq", "show", &id(&letter)]).json()["state"], "open");
     assert_eq!(daemon.database().one::<i64>("SELECT count(*) FROM audit WHERE action LIKE 'dead_letter%'"), 0);
 }
@@ -114,7 +115,7 @@ fn o5_a_result_is_given_to_who_enqueued_the_job() {
     assert_eq!((&shown["enqueued_by"], shown.get("result_base64")), (&json!("jo"), None));
     // Who may only enqueue sees a job of their own and none of another's.
     become_actor(&daemon, &acting_as("kim", "enqueue"), 2);
-    assert_eq!(daemon.ask(&["jobs", "show", &job.to_string()]).refusal(), "forbidden");
+    assert_eq!(daemon.ask(&["jobs", "show", &job.to_string()]).refusal(), "role_required");
     let own = enqueue(&daemon).json()["id"].as_i64().unwrap();
     assert_eq!(daemon.wait(own), "done");
     assert_eq!(daemon.result(own)["id"], json!(own));
@@ -143,4 +144,100 @@ fn o5_every_act_of_an_operator_is_in_the_audit_log() {
         "handler.retire",
     ];
     assert_eq!(actions, expected);
+}
+
+/// The rows of refused calls, the oldest first.
+fn refused(daemon: &Daemon) -> Vec<serde_json::Value> {
+    let audit = daemon.ask(&["audit", "ls", "--action", "access.refused", "--limit", "1000"]).json();
+    audit["items"].as_array().unwrap().iter().rev().cloned().collect()
+}
+
+#[test]
+fn o5_a_refused_act_is_in_the_audit_log_and_a_flood_of_them_is_counted() {
+    let mut daemon = Daemon::with_misbehave(&acting_as("ops", "admin"));
+    let letter = id(&letter_of(&daemon, "job", &told("rejected", "shop.closed")));
+    become_actor(&daemon, &acting_as("jo", "view"), 1);
+    assert_eq!(daemon.ask(&["dlq", "discard", &letter, "--reason", "obsolete"]).refusal(), "role_required");
+    // What the caller was told is on record by then: a kill takes nothing of it away.
+    daemon.kill();
+    daemon.write_config(&acting_as("ops", "admin"));
+    daemon.run();
+    let rows = refused(&daemon);
+    let [row] = &rows[..] else { panic!("{rows:?}") };
+    assert_eq!((&row["actor"], &row["subject"]), (&json!("jo"), &json!("DiscardDeadLetter")));
+    assert_eq!(row["detail"], json!({ "code": "role_required", "needed_role": "operate", "count": 1 }));
+
+    become_actor(&daemon, &acting_as("kim", "view"), 2);
+    for _ in 0..50 {
+        assert_eq!(raw_http::send(&daemon, "POST", "/v1/reload", &[], "").0, 403);
+    }
+    // Who may view sees how many; the log tells whose they were.
+    assert!(
+        daemon.metrics().contains("leasehold_api_refusals_total{code=\"role_required\"} 50"),
+        "{}",
+        daemon.metrics()
+    );
+    daemon.terminate();
+    daemon.write_config(&acting_as("ops", "admin"));
+    daemon.run();
+    let rows: Vec<_> = refused(&daemon).into_iter().filter(|row| row["actor"] == "kim").collect();
+    assert_eq!(rows.iter().map(|row| row["detail"]["count"].as_u64().unwrap()).sum::<u64>(), 50, "{rows:?}");
+    // A first one and a count for each minute that was touched.
+    assert!(rows.len() <= 4, "{rows:?}");
+}
+
+#[test]
+fn o5_who_is_not_known_is_on_record_with_where_they_came_from() {
+    let daemon = Daemon::start(&on_tcp());
+    let address = raw_http::tcp_address(&daemon);
+    let host = format!("host: {address}");
+    assert_eq!(
+        raw_http::over_tcp(&address, "POST", "/v1/jobs", &[&host, "content-type: application/json"], b"{}").status,
+        401
+    );
+    let rows = refused(&daemon);
+    assert_eq!((&rows[0]["actor"], &rows[0]["subject"]), (&json!("peer:127.0.0.1"), &json!("EnqueueJob")));
+    assert_eq!(rows[0]["detail"], json!({ "code": "unauthenticated", "count": 1, "peer": "127.0.0.1" }));
+}
+
+#[test]
+fn r3_a_refused_replay_is_in_the_audit_log_with_its_code() {
+    let daemon = Daemon::with_misbehave(&acting_as("jo", "admin"));
+    let letter = id(&letter_of(&daemon, "job", &told("poison", "shop.defect")));
+    let refused = daemon.ask(&["dlq", "replay", &letter, "--reason", "again"]);
+    assert_eq!(refused.refusal(), "defect_not_fixed");
+    let asked = ["dlq", "replay", &letter, "--reason", "older", "--version", "misbehave@0.9.0"];
+    assert_eq!(daemon.ask(&asked).refusal(), "version_not_live");
+    let audit = daemon.ask(&["audit", "ls", "--action", "dead_letter.replay_refused", "--subject", &letter]).json();
+    let told: Vec<_> = audit["items"].as_array().unwrap().iter().map(|row| (&row["actor"], &row["detail"])).collect();
+    let jo = json!("jo");
+    let first = json!({ "refused": "defect_not_fixed", "reason": "again", "version": null });
+    let second = json!({ "refused": "version_not_live", "reason": "older", "version": "misbehave@0.9.0" });
+    assert_eq!(told, [(&jo, &second), (&jo, &first)]);
+}
+
+#[test]
+fn o5_the_audit_log_is_searched_by_who_what_and_when() {
+    let daemon = Daemon::with_misbehave(&acting_as("jo", "admin"));
+    daemon.ask(&["kinds", "pause", "job"]).json();
+    become_actor(&daemon, &acting_as("kim", "admin"), 1);
+    daemon.ask(&["kinds", "resume", "job"]).json();
+    let found = |options: &[&str]| {
+        let page = daemon.ask(&[&["audit", "ls"][..], options].concat()).json();
+        let items = page["items"].as_array().unwrap();
+        items.iter().map(|row| row["action"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&["--actor", "kim"]), ["kind.resume"]);
+    assert_eq!(found(&["--action", "kind"]), ["kind.resume", "kind.pause"]);
+    assert_eq!(found(&["--action", "kind.pause"]), ["kind.pause"]);
+    assert_eq!(found(&["--subject", "misbehave@1.0.0"]), ["handler.activate", "handler.push"]);
+    assert_eq!(found(&["--subject", "job", "--actor", "jo"]), ["kind.pause"]);
+    assert_eq!(found(&["--until", "1h"]), Vec::<String>::new());
+    assert_eq!(found(&["--since", "1h"]).len(), 5);
+    let page = daemon.ask(&["audit", "ls", "--action", "kind", "--limit", "1"]).json();
+    let next = page["next_cursor"].as_str().unwrap();
+    assert_eq!(found(&["--action", "kind", "--cursor", next]), ["kind.pause"]);
+    let paused_at = daemon.ask(&["audit", "ls", "--action", "kind.pause"]).json()["items"][0]["at"].clone();
+    assert_eq!(found(&["--action", "kind", "--until", paused_at.as_str().unwrap()]), Vec::<String>::new());
+    assert_eq!(daemon.ask(&["audit", "ls", "--since", "yesterday"]).status, 2);
 }

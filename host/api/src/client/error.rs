@@ -17,6 +17,25 @@ pub enum ClientError {
         /// What the connection said.
         source: io::Error,
     },
+    /// Nobody answers at the address.
+    #[error(
+        "no daemon can be reached at {address}: {source}; it listens there only with `listen` under [api] of its configuration"
+    )]
+    NoServer {
+        /// The host and port.
+        address: String,
+        /// What the connection said.
+        source: io::Error,
+    },
+    /// The address is none that this client can speak to.
+    #[error("{url:?} is no address of a daemon; allowed is http://HOST:PORT (for TLS, go through a tunnel or a proxy)")]
+    Address {
+        /// What was given.
+        url: String,
+    },
+    /// The token can't be sent as it is.
+    #[error("the token holds characters that no token has")]
+    Token,
     /// The socket is there and may not be used.
     #[error("the daemon's socket {path} can't be opened: {source}")]
     Socket {
@@ -61,7 +80,9 @@ impl ClientError {
     #[must_use]
     pub fn code(&self) -> &str {
         match self {
-            Self::NoDaemon { .. } => "no_daemon",
+            Self::NoDaemon { .. } | Self::NoServer { .. } => "no_daemon",
+            Self::Address { .. } => "address_invalid",
+            Self::Token => "token_invalid",
             Self::Socket { .. } => "socket_unusable",
             Self::Lost { .. } => "connection_lost",
             Self::Refused(problem) => &problem.code,
@@ -73,6 +94,6 @@ impl ClientError {
     /// Whether no daemon could be reached at all.
     #[must_use]
     pub const fn is_unreachable(&self) -> bool {
-        matches!(self, Self::NoDaemon { .. } | Self::Socket { .. } | Self::Lost { .. })
+        matches!(self, Self::NoDaemon { .. } | Self::NoServer { .. } | Self::Socket { .. } | Self::Lost { .. })
     }
 }

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use leasehold_api::{AlertView, PageFilter, PageView};
 
 use super::{
-    Failure, Session, jobs,
+    Failure, Session,
     text::{fields, table, time},
 };
 
@@ -37,7 +37,7 @@ pub async fn run(command: AlertsCommand, session: &Session) -> Result<(), Failur
         }
         AlertsCommand::Pages(PagesArguments { limit, cursor }) => {
             let list = session.client.pages(&PageFilter { limit, cursor }).await?;
-            session.output.show(&list, |list| jobs::with_more(pages(&list.items), list.next_cursor.as_deref()))
+            session.output.page(&list, |list| pages(&list.items))
         }
     }
 }

@@ -11,6 +11,7 @@ use serde_json::{json, value::RawValue};
 use super::{
     Failure, Session, bulk_replay, jobs,
     payload::{Payload, PayloadSource},
+    reveal,
     text::{self, fields, section, short_digest, table, time},
 };
 
@@ -27,6 +28,7 @@ pub enum DlqCommand {
     Replay(Box<ReplayArguments>),
     /// Give a dead letter up
     Discard(DiscardArguments),
+    Reveal(reveal::RevealArguments),
 }
 
 /// Which dead letters to list.
@@ -107,7 +109,7 @@ pub async fn run(command: DlqCommand, session: &Session) -> Result<(), Failure> 
     match command {
         DlqCommand::Ls(arguments) => {
             let page = session.client.dead_letters(&arguments.into()).await?;
-            session.output.show(&page, |page| jobs::with_more(summaries(&page.items), page.next_cursor.as_deref()))
+            session.output.page(&page, |page| summaries(&page.items))
         }
         DlqCommand::Groups => {
             let page = session.client.dead_letter_groups().await?;
@@ -118,6 +120,7 @@ pub async fn run(command: DlqCommand, session: &Session) -> Result<(), Failure> 
             session.output.show(&letter, shown)
         }
         DlqCommand::Replay(arguments) => replay(*arguments, session).await,
+        DlqCommand::Reveal(arguments) => reveal::run(arguments, session).await,
         DlqCommand::Discard(DiscardArguments { id, reason }) => {
             session.client.discard(id, &DiscardRequest { reason }).await?;
             session

@@ -42,7 +42,7 @@ pub async fn run(path: &Path, default_kind: Option<&str>, session: &Session) -> 
         let answers = send(&batch, session).await.inspect_err(|_| summary.note_stop(&batch, session))?;
         for answer in answers {
             summary.count(&answer);
-            report(&answer, session, &progress)?;
+            report(&answer, batch.keys.get(number(&answer)), session, &progress)?;
         }
         progress.set_position(lines.read_bytes);
         progress.set_message(format!("line {last_line}"));
@@ -83,12 +83,18 @@ impl Summary {
 }
 
 /// Programs get every answer, people those that were refused.
-fn report(answer: &BatchAnswer, session: &Session, progress: &ProgressBar) -> Result<(), Failure> {
+fn report(
+    answer: &BatchAnswer,
+    key: Option<&String>,
+    session: &Session,
+    progress: &ProgressBar,
+) -> Result<(), Failure> {
     if session.output.is_json() {
         return session.output.document(answer);
     }
     if let BatchAnswer::Refused { line, code, detail } = answer {
-        progress.suspend(|| session.output.note(&format!("line {line}: {detail} [{code}]")));
+        let key = key.map(|key| format!("key {key}: ")).unwrap_or_default();
+        progress.suspend(|| session.output.note(&format!("line {line}: {key}{detail} [{code}]")));
     }
     Ok(())
 }
@@ -99,6 +105,8 @@ struct Batch {
     body: Vec<u8>,
     /// The number in the file of each line that is sent.
     numbers: Vec<u64>,
+    /// The keys that lines came with, by the lines' numbers.
+    keys: BTreeMap<u64, String>,
     /// Lines that are not sent, since they are too long to.
     refused: Vec<BatchAnswer>,
     /// Whether some line is a job without a key, so that sending the batch twice could make two jobs of it.
@@ -123,6 +131,7 @@ impl Batch {
         }
         let completed = complete(&line.bytes, default_kind)?;
         self.has_unkeyed |= completed.is_unkeyed;
+        self.keys.extend(completed.key.map(|key| (line.number, key)));
         self.body.extend(completed.bytes);
         self.body.push(b'\n');
         self.numbers.push(line.number);
@@ -178,6 +187,8 @@ fn renumbered(answer: BatchAnswer, line: u64) -> BatchAnswer {
 /// A line with what it lacked.
 struct Completed {
     bytes: Vec<u8>,
+    /// The key that it came with.
+    key: Option<String>,
     is_unkeyed: bool,
 }
 
@@ -185,7 +196,7 @@ struct Completed {
 /// object is sent as it is: the daemon says what is wrong with it.
 fn complete(line: &[u8], default_kind: Option<&str>) -> Result<Completed, Failure> {
     let Ok(fields) = serde_json::from_slice::<BTreeMap<String, &RawValue>>(line) else {
-        return Ok(Completed { bytes: line.to_vec(), is_unkeyed: false });
+        return Ok(Completed { bytes: line.to_vec(), key: None, is_unkeyed: false });
     };
     let mut added = Vec::new();
     if !fields.contains_key("key") {
@@ -195,17 +206,18 @@ fn complete(line: &[u8], default_kind: Option<&str>) -> Result<Completed, Failur
         added.push(format!("\"kind\":{}", json!(kind)));
     }
     let is_unkeyed = fields.get("key").is_some_and(|key| key.get() == "null");
-    Ok(Completed { bytes: with_fields(line, &added, fields.is_empty()), is_unkeyed })
+    let key = fields.get("key").and_then(|key| serde_json::from_str(key.get()).ok());
+    Ok(Completed { key, bytes: with_fields(line, &added, fields.is_empty()), is_unkeyed })
 }
 
-/// The object with further fields right behind its opening brace.
+/// The object with further fields at its end, so that the columns of an error are those of the line as it was written.
 fn with_fields(line: &[u8], added: &[String], is_empty: bool) -> Vec<u8> {
-    let line = line.trim_ascii();
+    let line = line.trim_ascii_end();
     if added.is_empty() {
         return line.to_vec();
     }
     let separator = if is_empty { "" } else { "," };
-    [b"{", added.join(",").as_bytes(), separator.as_bytes(), &line[1..]].concat()
+    [&line[..line.len() - 1], separator.as_bytes(), added.join(",").as_bytes(), b"}"].concat()
 }
 
 /// The numbered lines of a file, none of them read beyond its limit.
@@ -277,8 +289,8 @@ mod tests {
     #[test]
     fn q1_a_line_without_a_key_gets_one_before_it_is_sent() {
         let sent = completed("{\"payload\": { \"a\": 1.0 }}", Some("pay"));
-        assert!(sent.starts_with("{\"key\":\"auto-"), "{sent}");
-        assert!(sent.ends_with("\",\"kind\":\"pay\",\"payload\": { \"a\": 1.0 }}"), "{sent}");
+        assert!(sent.starts_with("{\"payload\": { \"a\": 1.0 },\"key\":\"auto-"), "{sent}");
+        assert!(sent.ends_with("\",\"kind\":\"pay\"}"), "{sent}");
         let job: leasehold_api::EnqueueRequest = serde_json::from_str(&sent).unwrap();
         assert_eq!((job.kind.as_str(), job.payload.unwrap().get()), ("pay", "{ \"a\": 1.0 }"));
     }

@@ -110,8 +110,8 @@ impl Failure {
         match self {
             Self::OutputClosed => 0,
             Self::Client(error) if error.is_unreachable() => 3,
+            Self::Client(ClientError::Address { .. } | ClientError::Token) | Self::Usage { .. } | Self::Config(_) => 2,
             Self::Client(_) | Self::Failed { .. } => 1,
-            Self::Usage { .. } | Self::Config(_) => 2,
             Self::LinesRefused { .. } => 4,
             Self::EndedOtherwise { .. } | Self::BulkEndedOtherwise { .. } => 5,
             Self::TimedOut { .. } | Self::BulkTimedOut { .. } => 6,

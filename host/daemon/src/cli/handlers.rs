@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use clap::{Args, Subcommand};
-use leasehold_api::{ActivateQuery, HandlerView, Page, PushAnswer};
+use leasehold_api::{ActivateQuery, HandlerView, Page, PushAnswer, RetireAnswer};
 use leasehold_sandbox::Inspection;
 use serde_json::json;
 
@@ -89,8 +89,12 @@ pub async fn run(command: HandlersCommand, session: &Session) -> Result<(), Fail
         }
         HandlersCommand::Inspect(arguments) => inspect(&arguments, session.output),
         HandlersCommand::Retire(VersionArguments { version }) => {
-            let handler = session.client.retire_handler(&version).await?;
-            session.output.show(&handler, standing)
+            let retired = session.client.retire_handler(&version).await?;
+            session.output.show(&retired, |retired| standing(&retired.handler))?;
+            if let (false, Some(warning)) = (session.output.is_json(), unserved(&retired)) {
+                session.output.note(&warning);
+            }
+            Ok(())
         }
     }
 }
@@ -171,6 +175,19 @@ fn stored(pushed: &PushAnswer) -> String {
 fn standing(handler: &HandlerView) -> String {
     let current = if handler.current { ": new attempts run on it" } else { "" };
     format!("{} is {}{current}", text::escape(&handler.version), handler.state.as_str())
+}
+
+/// What nobody serves any more, if that is so.
+fn unserved(retired: &RetireAnswer) -> Option<String> {
+    if retired.waiting.is_empty() {
+        return None;
+    }
+    let kinds: Vec<_> = retired.waiting.keys().map(String::as_str).collect();
+    let jobs: u64 = retired.waiting.values().sum();
+    let kinds = kinds.join(", ");
+    Some(format!(
+        "warning: no version of this handler is live now; {jobs} jobs of kinds {kinds} wait until one is (leasehold handlers activate)"
+    ))
 }
 
 fn listed(page: &Page<HandlerView>) -> String {

@@ -7,7 +7,7 @@ use leasehold_api::{
 };
 
 use super::{
-    Failure, Session, alerts, jobs,
+    Failure, Session, alerts,
     text::{fields, section, table, time},
 };
 
@@ -96,7 +96,7 @@ pub async fn run(command: IncidentsCommand, session: &Session) -> Result<(), Fai
     let incident = match command {
         IncidentsCommand::Ls(ListArguments { state, limit, cursor }) => {
             let page = client.incidents(&IncidentFilter { state, limit, cursor }).await?;
-            return session.output.show(&page, listed);
+            return session.output.page(&page, listed);
         }
         IncidentsCommand::Show(ShowArguments { id }) => client.incident(id).await?,
         IncidentsCommand::Open(OpenArguments { kind, class, note, fixed_in }) => {
@@ -133,7 +133,7 @@ fn listed(page: &Page<IncidentSummary>) -> String {
             incident.note.clone(),
         ]
     };
-    jobs::with_more(table(header, page.items.iter().map(row)), page.next_cursor.as_deref())
+    table(header, page.items.iter().map(row))
 }
 
 fn shown(incident: &IncidentView) -> String {

@@ -46,6 +46,9 @@ pub struct ListArguments {
     /// In this state
     #[arg(long, value_parser = job_state)]
     state: Option<JobState>,
+    /// The one that was sent with this key, of the kind that --kind names
+    #[arg(long, requires = "kind")]
+    key: Option<String>,
     /// Of this lane
     #[arg(long)]
     lane: Option<String>,
@@ -72,7 +75,7 @@ pub async fn run(command: JobsCommand, session: &Session) -> Result<(), Failure>
     match command {
         JobsCommand::Ls(arguments) => {
             let page = session.client.jobs(&arguments.into()).await?;
-            session.output.show(&page, listed)
+            session.output.page(&page, listed)
         }
         JobsCommand::Show(JobArguments { id }) => {
             let job = session.client.job(id).await?;
@@ -88,8 +91,8 @@ pub async fn run(command: JobsCommand, session: &Session) -> Result<(), Failure>
 
 impl From<ListArguments> for JobFilter {
     fn from(arguments: ListArguments) -> Self {
-        let ListArguments { kind, state, lane, limit, cursor } = arguments;
-        Self { kind, state, lane, limit, cursor }
+        let ListArguments { kind, state, key, lane, limit, cursor } = arguments;
+        Self { kind, state, key, lane, limit, cursor }
     }
 }
 
@@ -140,15 +143,7 @@ fn listed(page: &Page<JobSummary>) -> String {
             job.enqueued_by.clone(),
         ]
     };
-    with_more(table(header, page.items.iter().map(row)), page.next_cursor.as_deref())
-}
-
-/// A list, and how to see the rest of it.
-pub fn with_more(listed: String, next_cursor: Option<&str>) -> String {
-    match next_cursor {
-        Some(cursor) => format!("{listed}\nThere are more: go on with --cursor {}", text::escape(cursor)),
-        None => listed,
-    }
+    table(header, page.items.iter().map(row))
 }
 
 fn shown(job: &JobView) -> String {

@@ -13,6 +13,11 @@ use super::{
 #[derive(Debug, Subcommand)]
 pub enum KindsCommand {
     /// List kinds and how they stand
+    ///
+    /// STANDING says what becomes of a kind's ready jobs. "taking jobs": they are leased onto the live version as there is
+    /// room. "paused": an operator holds them back, until `kinds resume`. "no live version": there is nothing to run one
+    /// on, until `handlers activate`. "jobs wait for a version": the same, and there are jobs already. "not configured":
+    /// the configuration has no such kind any more.
     Ls,
     /// Stop a kind's jobs from being leased; running ones go on
     Pause(KindArguments),
@@ -45,8 +50,8 @@ pub async fn run(command: KindsCommand, session: &Session) -> Result<(), Failure
     }
 }
 
-fn listed(page: &Page<KindView>) -> String {
-    let header = ["KIND", "STANDING", "LIVE VERSION", "WAITING", "READY", "RUNNING", "OLDEST READY", "OWNER"];
+pub fn listed(page: &Page<KindView>) -> String {
+    let header = ["KIND", "STANDING", "LIVE VERSION", "WAITING", "READY", "RUNNING", "DEAD", "OLDEST READY", "OWNER"];
     let row = |kind: &KindView| {
         let depth = |state: &str| kind.depth.get(state).copied().unwrap_or_default().to_string();
         [
@@ -56,6 +61,7 @@ fn listed(page: &Page<KindView>) -> String {
             depth("waiting"),
             depth("ready"),
             depth("leased"),
+            kind.dead_letters.to_string(),
             time(kind.oldest_ready_at),
             kind.owner.clone().unwrap_or_default(),
         ]
@@ -67,8 +73,8 @@ const fn standing(kind: &KindView) -> &'static str {
     match (kind.paused, &kind.handler, kind.waiting_for_handler, &kind.live_version) {
         (true, ..) => "paused",
         (_, None, ..) => "not configured",
-        (_, _, true, _) => "jobs wait for a handler",
+        (_, _, true, _) => "jobs wait for a version",
         (_, _, _, None) => "no live version",
-        _ => "runs",
+        _ => "taking jobs",
     }
 }

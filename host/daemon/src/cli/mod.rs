@@ -1,13 +1,15 @@
-//! The command line: reads arguments, asks the daemon through its API, and shows the answer. It never touches the
-//! database.
+//! The command line: reads arguments, asks the daemon through its API, and shows the answer. It never changes the database:
+//! `doctor` and `backup` read it, with or without a daemon.
 
 mod alerts;
 mod audit;
+mod backup;
 mod bulk_replay;
 mod completions;
 mod config;
 mod demo;
 mod dlq;
+mod doctor;
 mod enqueue;
 mod enqueue_file;
 mod failure;
@@ -19,10 +21,14 @@ mod output;
 mod payload;
 mod reload;
 mod replays;
+mod reveal;
 mod serve;
 mod session;
 mod socket;
+mod stats;
 mod text;
+mod tokens;
+mod usage;
 
 use std::{env, process::ExitCode};
 
@@ -75,6 +81,16 @@ enum Command {
     /// See what operators did
     #[command(subcommand)]
     Audit(audit::AuditCommand),
+    /// Make tokens for callers of the API, list them and take them back
+    #[command(subcommand)]
+    Tokens(tokens::TokensCommand),
+    /// See at a glance what waits, runs and died
+    Stats,
+    Backup(backup::BackupArguments),
+    /// Check the configuration, the files, the disk, the database and the handlers
+    ///
+    /// Prints a line for each check: ok, warn or fail. The exit code is 1 when any of them failed.
+    Doctor,
     /// Check a configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -106,9 +122,7 @@ pub fn run() -> ExitCode {
 fn misread(error: &clap::Error) -> ExitCode {
     let wants_json = env::args_os().any(|argument| argument == "--json");
     if error.use_stderr() && wants_json {
-        let rendered = error.to_string();
-        let message = rendered.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        Output::new(true).failure(&Failure::usage(message));
+        Output::new(true).failure(&Failure::usage(usage::explained(&error.to_string())));
     } else {
         // A reader that has gone away is the only thing that can go wrong here.
         let _ = error.print();
@@ -126,6 +140,8 @@ fn execute(cli: Cli) -> Result<(), Failure> {
         Command::Handlers(handlers::HandlersCommand::Inspect(arguments)) => {
             handlers::inspect(&arguments, global.output())
         }
+        Command::Backup(arguments) => backup::run(&arguments, &global),
+        Command::Doctor => session::block_on(doctor::run(&global))?,
         Command::Completions(arguments) => completions::run(&arguments, global.output()),
         command => session::block_on(ask(command, Session::open(&global)?))?,
     }
@@ -143,8 +159,15 @@ async fn ask(command: Command, session: Session) -> Result<(), Failure> {
         Command::Handlers(command) => handlers::run(command, &session).await,
         Command::Kinds(command) => kinds::run(command, &session).await,
         Command::Audit(command) => audit::run(command, &session).await,
+        Command::Tokens(command) => tokens::run(command, &session).await,
+        Command::Stats => stats::run(&session).await,
         Command::Reload => reload::run(&session).await,
-        Command::Serve | Command::Demo(_) | Command::Config(_) | Command::Completions(_) => Ok(()),
+        Command::Serve
+        | Command::Demo(_)
+        | Command::Config(_)
+        | Command::Backup(_)
+        | Command::Doctor
+        | Command::Completions(_) => Ok(()),
     }
 }
 

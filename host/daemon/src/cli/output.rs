@@ -1,8 +1,9 @@
-//! Writes a command's answer: JSON for programs, text for people. Errors go to the standard error and nothing else does
-//! but progress.
+//! Writes a command's answer: JSON for programs, text for people. Errors, notes to a person and progress
+//! go to the standard error, so that the standard output holds the answer alone.
 
 use std::io::{self, Write as _};
 
+use leasehold_api::Page;
 use serde::Serialize;
 
 use super::{Failure, text};
@@ -27,6 +28,15 @@ impl Output {
     /// Writes an answer: as one JSON document on one line, or as the text that is made of it.
     pub fn show<T: Serialize>(self, answer: &T, as_text: impl FnOnce(&T) -> String) -> Result<(), Failure> {
         if self.json { self.document(answer) } else { self.text(&as_text(answer)) }
+    }
+
+    /// Writes a page of a list, and tells a person how to see what comes after it.
+    pub fn page<T: Serialize>(self, page: &Page<T>, as_text: impl FnOnce(&Page<T>) -> String) -> Result<(), Failure> {
+        self.show(page, as_text)?;
+        if let (false, Some(cursor)) = (self.json, &page.next_cursor) {
+            self.note(&format!("there are more: go on with --cursor {cursor}"));
+        }
+        Ok(())
     }
 
     /// Writes one JSON document on one line.

@@ -3,6 +3,7 @@
 use std::{fs, io, io::Read as _, str::FromStr};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use leasehold_api::Timestamp;
 use serde_json::value::RawValue;
 
 use super::Failure;
@@ -90,6 +91,17 @@ pub fn duration_ms(text: &str) -> Result<u64, String> {
     let span: jiff::Span = text.parse().map_err(|_| expected())?;
     let duration = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| expected())?;
     u64::try_from(duration.as_millis()).map_err(|_| expected())
+}
+
+/// Reads a time such as `2026-03-01T09:30:00Z`, or a span of time such as `24h`, which is that long ago.
+pub fn time_or_ago(text: &str) -> Result<Timestamp, String> {
+    if let Ok(time) = text.parse() {
+        return Ok(time);
+    }
+    let ago_ms = duration_ms(text)
+        .map_err(|_| "a time is written like 2026-03-01T09:30:00Z, or like 24h for that long ago".to_owned())?;
+    let now_ms = jiff::Timestamp::now().as_millisecond();
+    Ok(Timestamp::from_ms(now_ms.saturating_sub_unsigned(ago_ms)))
 }
 
 #[cfg(test)]

@@ -12,7 +12,6 @@ use leasehold_api::{
 use super::{
     Failure, Session, bulk_replay,
     bulk_replay::number,
-    jobs::with_more,
     payload,
     text::{fields, section, short_digest, table, time},
 };
@@ -84,7 +83,7 @@ pub async fn run(command: ReplaysCommand, session: &Session) -> Result<(), Failu
     match command {
         ReplaysCommand::Ls(PageArguments { limit, cursor }) => {
             let page = session.client.bulk_replays(&BulkReplayFilter { limit, cursor }).await?;
-            session.output.show(&page, listed)
+            session.output.page(&page, listed)
         }
         ReplaysCommand::Show(BulkArguments { id }) => {
             let view = session.client.bulk_replay(id).await?;
@@ -93,7 +92,7 @@ pub async fn run(command: ReplaysCommand, session: &Session) -> Result<(), Failu
         ReplaysCommand::Members(MembersArguments { id, state, page: PageArguments { limit, cursor } }) => {
             let filter = BulkReplayMemberFilter { state, limit, cursor };
             let page = session.client.bulk_replay_members(id, &filter).await?;
-            session.output.show(&page, members)
+            session.output.page(&page, members)
         }
         ReplaysCommand::Stop(BulkArguments { id }) => {
             let change = session.client.stop_bulk_replay(id).await?;
@@ -193,7 +192,7 @@ fn listed(page: &Page<BulkReplayView>) -> String {
             view.reason.clone(),
         ]
     };
-    with_more(table(header, page.items.iter().map(row)), page.next_cursor.as_deref())
+    table(header, page.items.iter().map(row))
 }
 
 fn members(page: &Page<BulkReplayMember>) -> String {
@@ -210,7 +209,7 @@ fn members(page: &Page<BulkReplayMember>) -> String {
             member.detail.clone().unwrap_or_default(),
         ]
     };
-    with_more(table(header, page.items.iter().map(row)), page.next_cursor.as_deref())
+    table(header, page.items.iter().map(row))
 }
 
 fn stopped(change: &BulkReplayChange) -> String {

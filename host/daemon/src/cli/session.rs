@@ -1,11 +1,14 @@
 //! What every command shares: the options that stand before or behind any of them, and the daemon they lead to.
 
-use std::{future::Future, path::PathBuf};
+use std::{env, future::Future, path::PathBuf};
 
 use clap::Args;
 use leasehold_api::Client;
 
 use super::{Failure, Output, socket};
+
+/// The environment variable of the token that is sent. No option has it: the arguments of a process are everybody's to see.
+const TOKEN: &str = "LEASEHOLD_TOKEN";
 
 /// Options that every command takes.
 #[derive(Debug, Clone, Args)]
@@ -13,6 +16,9 @@ pub struct GlobalOptions {
     /// The daemon's socket [default: the one that the configuration names]
     #[arg(long, global = true, env = "LEASEHOLD_SOCKET", value_name = "PATH")]
     pub socket: Option<PathBuf>,
+    /// The daemon's address, http://HOST:PORT, in place of its socket; the token comes from `LEASEHOLD_TOKEN`
+    #[arg(long, global = true, env = "LEASEHOLD_URL", value_name = "URL", conflicts_with = "socket")]
+    pub url: Option<String>,
     /// The configuration file
     #[arg(long, global = true, env = "LEASEHOLD_CONFIG", value_name = "PATH", default_value = "config.toml")]
     pub config: PathBuf,
@@ -40,7 +46,15 @@ pub struct Session {
 impl Session {
     /// The session that the options lead to; nothing is connected yet.
     pub fn open(options: &GlobalOptions) -> Result<Self, Failure> {
-        Ok(Self { client: Client::new(socket::locate(options)?), output: options.output() })
+        let client = match &options.url {
+            Some(url) => Client::at(url)?,
+            None => Client::new(socket::locate(options)?),
+        };
+        let client = match env::var(TOKEN) {
+            Ok(token) if !token.trim().is_empty() => client.with_token(token.trim())?,
+            _ => client,
+        };
+        Ok(Self { client, output: options.output() })
     }
 }
 

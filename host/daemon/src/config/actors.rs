@@ -1,4 +1,7 @@
-//! The section `[actors]`: which user of the machine is who to the daemon, and may do what. It never authenticates anybody.
+//! The section `[actors]`: which user of the machine, and which token's bearer, is who to the daemon, and may do what. It
+//! never authenticates anybody.
+
+use leasehold_domain::token::TokenName;
 
 use super::reader::{Entry, Section};
 
@@ -25,6 +28,14 @@ pub enum Role {
 }
 
 impl Role {
+    /// All roles.
+    pub const ALL: [Self; 4] = [Self::Enqueue, Self::View, Self::Operate, Self::Admin];
+
+    /// The role of that name.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.as_str() == text)
+    }
+
     /// The role as it is written in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -46,25 +57,41 @@ impl Role {
     }
 }
 
-/// One user of the machine and who that is to the daemon.
+/// Somebody who can prove who they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Caller {
+    /// A user of this machine, by the kernel's word.
+    Uid(u32),
+    /// The bearer of a token.
+    Token(TokenName),
+}
+
+/// One caller and who that is to the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActorRule {
-    /// The user id.
-    pub uid: u32,
+    /// The caller.
+    pub caller: Caller,
     /// Who that is.
     pub actor: Actor,
 }
 
-/// Reads the section. Without it, root and the daemon's own user are admins.
+/// Reads the section. When it is not there, or names tokens alone, root and the daemon's own user are admins.
 pub(super) fn read(section: &Section<'_>) -> Vec<ActorRule> {
-    if !section.is_present() {
-        return default_rules(rustix::process::geteuid().as_raw());
+    let entries = section.entries();
+    let mut rules: Vec<_> = entries.iter().filter_map(read_rule).collect();
+    let names_tokens_alone = !entries.is_empty() && entries.iter().all(|entry| entry.name.starts_with(TOKEN));
+    if !section.is_present() || names_tokens_alone {
+        rules.extend(default_rules(rustix::process::geteuid().as_raw()));
     }
-    section.entries().iter().filter_map(read_rule).collect()
+    rules
 }
 
+const UID: &str = "uid:";
+const TOKEN: &str = "token:";
+
 fn default_rules(own_uid: u32) -> Vec<ActorRule> {
-    let admin = |uid: u32, name: String| ActorRule { uid, actor: Actor { name, role: Role::Admin } };
+    let admin =
+        |uid: u32, name: String| ActorRule { caller: Caller::Uid(uid), actor: Actor { name, role: Role::Admin } };
     let mut rules = vec![admin(0, "root".to_owned())];
     if own_uid != 0 {
         rules.push(admin(own_uid, format!("uid:{own_uid}")));
@@ -73,19 +100,26 @@ fn default_rules(own_uid: u32) -> Vec<ActorRule> {
 }
 
 fn read_rule(entry: &Entry<'_>) -> Option<ActorRule> {
-    let digits = entry.name.strip_prefix("uid:").filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
-    let uid = digits.and_then(|digits| digits.parse().ok());
-    if uid.is_none() {
-        entry.error("is no user; a user is written \"uid:1000\"");
+    let caller = read_caller(&entry.name);
+    if caller.is_none() {
+        entry.error("is no user and no token; a user is written \"uid:1000\", a token by its name, \"token:ci\"");
     }
     let section = entry.section();
     let name = section.required("name", "the actor's name").and_then(|name| read_name(&name));
     let role = section.required("role", "a role").and_then(|role| {
-        let roles = [Role::Enqueue, Role::View, Role::Operate, Role::Admin].map(|role| (role.as_str(), role));
+        let roles = Role::ALL.map(|role| (role.as_str(), role));
         role.choice(&roles)
     });
     section.refuse_unknown();
-    Some(ActorRule { uid: uid?, actor: Actor { name: name?, role: role? } })
+    Some(ActorRule { caller: caller?, actor: Actor { name: name?, role: role? } })
+}
+
+fn read_caller(text: &str) -> Option<Caller> {
+    if let Some(name) = text.strip_prefix(TOKEN) {
+        return TokenName::new(name).ok().map(Caller::Token);
+    }
+    let digits = text.strip_prefix(UID).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
+    digits.parse().ok().map(Caller::Uid)
 }
 
 fn read_name(entry: &Entry<'_>) -> Option<String> {
@@ -103,9 +137,9 @@ mod tests {
 
     #[test]
     fn o5_by_default_root_and_the_daemons_own_user_are_admins() {
-        let uids = |own_uid| default_rules(own_uid).iter().map(|rule| rule.uid).collect::<Vec<_>>();
-        assert_eq!(uids(0), [0]);
-        assert_eq!(uids(1000), [0, 1000]);
+        let callers = |own_uid| default_rules(own_uid).into_iter().map(|rule| rule.caller).collect::<Vec<_>>();
+        assert_eq!(callers(0), [Caller::Uid(0)]);
+        assert_eq!(callers(1000), [Caller::Uid(0), Caller::Uid(1000)]);
         assert!(default_rules(1000).iter().all(|rule| rule.actor.role == Role::Admin));
     }
 

@@ -29,6 +29,8 @@ pub struct AlertsConfig {
     pub channel: Option<Channel>,
     /// How long sending a page may take.
     pub timeout_ms: DurationMs,
+    /// The files that its secrets come from.
+    pub secret_files: Vec<PathBuf>,
 }
 
 /// Where pages go.
@@ -62,8 +64,9 @@ impl fmt::Debug for Webhook {
 
 /// Reads the section.
 pub(super) fn read(section: &Section<'_>, base: &Path) -> AlertsConfig {
-    let url = section.entry("webhook").and_then(|entry| read_url(&entry, base));
-    let signing_key = section.entry("webhook_secret").and_then(|entry| read_key(&entry, base));
+    let mut secret_files = Vec::new();
+    let url = section.entry("webhook").and_then(|entry| read_url(&entry, base, &mut secret_files));
+    let signing_key = section.entry("webhook_secret").and_then(|entry| read_key(&entry, base, &mut secret_files));
     if signing_key.is_some() && url.is_none() {
         section.error("webhook_secret", "signs nothing without a webhook; set webhook or leave this away");
     }
@@ -76,14 +79,15 @@ pub(super) fn read(section: &Section<'_>, base: &Path) -> AlertsConfig {
         page_after: section.number("page_after", 1, &(1..=1_000_000)),
         channel: webhook.or(command),
         timeout_ms: section.duration_ms("timeout", 10_000, &(100..=300_000)),
+        secret_files,
     };
     section.refuse_unknown();
     config
 }
 
 /// Reads the receiver's address, which comes from a file or the environment when it is a secret itself.
-fn read_url(entry: &Entry<'_>, base: &Path) -> Option<Uri> {
-    let text = if entry.is_table() { secrets::read(entry, base) } else { entry.text_as("a string or a table") };
+fn read_url(entry: &Entry<'_>, base: &Path, files: &mut Vec<PathBuf>) -> Option<Uri> {
+    let text = if entry.is_table() { secrets::read(entry, base, files) } else { entry.text_as("a string or a table") };
     let text = text.filter(|text| !text.is_empty())?;
     let url = text.parse::<Uri>().ok().filter(is_receiver);
     if url.is_none() {
@@ -108,8 +112,8 @@ fn is_receiver(url: &Uri) -> bool {
     scheme_fits && !has_user
 }
 
-fn read_key(entry: &Entry<'_>, base: &Path) -> Option<Vec<u8>> {
-    let secret = secrets::read(entry, base)?;
+fn read_key(entry: &Entry<'_>, base: &Path, files: &mut Vec<PathBuf>) -> Option<Vec<u8>> {
+    let secret = secrets::read(entry, base, files)?;
     let key = match secret.strip_prefix(ENCODED_PREFIX) {
         None => Some(secret.into_bytes()),
         Some(encoded) => BASE64_STANDARD.decode(encoded).ok().filter(|key| !key.is_empty()),

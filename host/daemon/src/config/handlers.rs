@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use leasehold_domain::{
@@ -23,6 +23,8 @@ use super::{
 pub struct HandlerConfig {
     /// What it may reach.
     pub grants: Grants,
+    /// The files that its secrets come from.
+    pub secret_files: Vec<PathBuf>,
     /// What one attempt may use.
     pub limits: AttemptLimits,
     /// Whether a version that is put into the handlers folder goes live at once.
@@ -40,11 +42,13 @@ pub(super) fn read(
     let handler = |entry: Entry<'_>| {
         let name = HandlerName::new(&*entry.name).map_err(|error| entry.error(error.to_string())).ok();
         let section = entry.section();
-        let mut grants = read_grants(&section, &kinds, base);
+        let mut secret_files = Vec::new();
+        let mut grants = read_grants(&section, &kinds, base, &mut secret_files);
         grants.absent = section.section("secrets").entries().into_iter().map(|entry| entry.name).collect();
         grants.absent.retain(|name| !grants.secrets.contains(name));
         let config = HandlerConfig {
             grants,
+            secret_files,
             limits: read_own_limits(&section, most),
             activate_from_folder: section.boolean("activate_from_folder", false),
         };
@@ -61,12 +65,12 @@ fn read_own_limits(section: &Section<'_>, most: &AttemptLimits) -> AttemptLimits
     limits
 }
 
-fn read_grants(section: &Section<'_>, kinds: &BTreeSet<String>, base: &Path) -> Grants {
+fn read_grants(section: &Section<'_>, kinds: &BTreeSet<String>, base: &Path, files: &mut Vec<PathBuf>) -> Grants {
     let mut settings: BTreeMap<String, String> = BTreeMap::new();
     for entry in section.section("settings").entries() {
         settings.extend(entry.text().map(|value| (entry.name, value)));
     }
-    let secrets = read_secrets(&section.section("secrets"), &mut settings, base);
+    let secrets = read_secrets(&section.section("secrets"), &mut settings, base, files);
     let accesses = [("read", StoreAccess::Read), ("read-write", StoreAccess::ReadWrite)];
     let stores = section.section("stores").entries().into_iter();
     Grants {
@@ -82,10 +86,15 @@ fn read_grants(section: &Section<'_>, kinds: &BTreeSet<String>, base: &Path) -> 
 }
 
 /// Puts the secrets' values among the settings and gives back their names.
-fn read_secrets(section: &Section<'_>, settings: &mut BTreeMap<String, String>, base: &Path) -> BTreeSet<String> {
+fn read_secrets(
+    section: &Section<'_>,
+    settings: &mut BTreeMap<String, String>,
+    base: &Path,
+    files: &mut Vec<PathBuf>,
+) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for entry in section.entries() {
-        let value = secrets::read(&entry, base);
+        let value = secrets::read(&entry, base, files);
         if settings.contains_key(&entry.name) {
             entry.error("has the name of a setting; a handler reads both under one name");
         } else if let Some(value) = value {

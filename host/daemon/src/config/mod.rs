@@ -5,6 +5,7 @@
 
 mod actors;
 mod alerts;
+mod api;
 mod daemon;
 mod errors;
 mod handlers;
@@ -27,12 +28,14 @@ use std::{
 
 use leasehold_domain::{
     ErrorClass, HandlerName, Kind, KindPolicy, Treatment, Vocabulary, error_class::UNCLASSIFIED, redaction::Rules,
+    token::TokenName,
 };
 use toml::de::DeTable;
 
 pub use self::{
-    actors::{Actor, ActorRule, Role},
+    actors::{Actor, ActorRule, Caller, Role},
     alerts::{AlertsConfig, Channel, Webhook},
+    api::ApiConfig,
     daemon::{DaemonConfig, LogFormat},
     errors::{ConfigError, ConfigErrors},
     handlers::HandlerConfig,
@@ -58,7 +61,9 @@ pub struct Config {
     pub sandbox: SandboxSettings,
     /// When somebody is paged, and how.
     pub alerts: AlertsConfig,
-    /// Who may do what through the socket.
+    /// How the API is served beside its Unix socket.
+    pub api: ApiConfig,
+    /// Who may do what.
     pub actors: Vec<ActorRule>,
     /// What is done about each class of error.
     pub vocabulary: Vocabulary,
@@ -110,6 +115,7 @@ impl Config {
             path: path.to_owned(),
             daemon: DaemonConfig::read(&root.section("daemon"), base),
             alerts: alerts::read(&root.section("alerts"), base),
+            api: ApiConfig::read(&root.section("api")),
             actors: actors::read(&root.section("actors")),
             vocabulary: read_vocabulary(&root.section("errors")),
             redaction_of_others: redaction.everything(),
@@ -133,7 +139,16 @@ impl Config {
 
     /// Who a user of this machine is to the daemon, if anybody.
     pub fn actor_for_uid(&self, uid: u32) -> Option<Actor> {
-        self.actors.iter().find(|rule| rule.uid == uid).map(|rule| rule.actor.clone())
+        self.actor_for(&Caller::Uid(uid))
+    }
+
+    /// Who a token's bearer is to the daemon, where the configuration says so.
+    pub fn actor_for_token(&self, name: &TokenName) -> Option<Actor> {
+        self.actor_for(&Caller::Token(name.clone()))
+    }
+
+    fn actor_for(&self, caller: &Caller) -> Option<Actor> {
+        self.actors.iter().find(|rule| rule.caller == *caller).map(|rule| rule.actor.clone())
     }
 
     /// A job is forgotten whole when its key is, so it can't be kept longer.

@@ -1,15 +1,16 @@
 //! Where a handler's secrets come from: a file or an environment variable, never the configuration itself. An error names
 //! the secret and its source, never its value.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::reader::{Entry, Section};
 
 /// What is shorter can't be masked in texts without masking much else.
 const SECRET_MIN_CHARACTERS: usize = 4;
 
-/// Reads one secret, written `{ file = "…" }` or `{ env = "…" }`. One that is optional and absent is not set.
-pub(super) fn read(entry: &Entry<'_>, base: &Path) -> Option<String> {
+/// Reads one secret, written `{ file = "…" }` or `{ env = "…" }`. One that is optional and absent is not set. The file that it
+/// comes from is added to the others.
+pub(super) fn read(entry: &Entry<'_>, base: &Path, files: &mut Vec<PathBuf>) -> Option<String> {
     if !entry.is_table() {
         entry.error("a secret's value never stands here; allowed is { file = \"path\" } or { env = \"NAME\" }");
         return None;
@@ -17,7 +18,10 @@ pub(super) fn read(entry: &Entry<'_>, base: &Path) -> Option<String> {
     let section = entry.section();
     let optional = section.boolean("optional", false);
     let value = match (section.text("file"), section.text("env")) {
-        (Some(file), None) => from_file(&section, &base.join(file), optional),
+        (Some(file), None) => {
+            files.push(base.join(file));
+            files.last().and_then(|path| from_file(&section, path, optional))
+        }
         (None, Some(variable)) => from_environment(&section, &variable, optional),
         _ => {
             entry.error("has to name one source: { file = \"path\" } or { env = \"NAME\" }");

@@ -312,6 +312,39 @@ fn o5_actors_are_read_by_user_id() {
 }
 
 #[test]
+fn o5_actors_are_read_by_token_and_tokens_alone_leave_users_as_they_are() {
+    let token = |name: &str| TokenName::new(name).unwrap();
+    let config = parse("[actors]\n'token:ci' = { name = 'build', role = 'enqueue' }").unwrap();
+    let build = Actor { name: "build".to_owned(), role: Role::Enqueue };
+    assert_eq!((config.actor_for_token(&token("ci")), config.actor_for_token(&token("cd"))), (Some(build), None));
+    assert_eq!(config.actor_for_uid(0).map(|actor| actor.role), Some(Role::Admin));
+    let both = "[actors]\n'token:ci' = { name = 'a', role = 'view' }\n'uid:7' = { name = 'jo', role = 'view' }";
+    assert_eq!(parse(both).unwrap().actor_for_uid(0), None);
+    assert_eq!(parse("[actors]").unwrap().actor_for_uid(0), None);
+    assert!(errors("[actors]\n'token:7' = { name = 'a', role = 'view' }")[0].contains("\"token:ci\""));
+}
+
+#[test]
+fn o5_an_address_that_other_machines_reach_has_to_be_allowed() {
+    let listen = |text: &str| parse(&format!("[api]\n{text}")).map(|config| config.api.listen.map(|a| a.to_string()));
+    assert_eq!(parse("").unwrap().api.listen, None);
+    assert_eq!(listen("listen = ''").unwrap(), None);
+    for address in ["127.0.0.1:7878", "127.9.9.9:1", "[::1]:7878"] {
+        assert_eq!(listen(&format!("listen = '{address}'")).unwrap().as_deref(), Some(address));
+    }
+    for address in ["0.0.0.0:7878", "[::]:7878", "192.168.1.7:7878", "[::ffff:192.168.1.7]:7878"] {
+        let message = &errors(&format!("[api]\nlisten = '{address}'"))[0];
+        assert!(message.starts_with("2: api.listen: ") && message.contains("allow_remote = true"), "{message}");
+        assert!(listen(&format!("listen = '{address}'\nallow_remote = true")).unwrap().is_some());
+    }
+    for address in ["localhost:7878", "7878", "127.0.0.1", "/run/socket"] {
+        assert!(errors(&format!("[api]\nlisten = '{address}'"))[0].contains("an IP address and a port"), "{address}");
+    }
+    assert_eq!(parse("[api]\nhosts = ['Queue.example.com']").unwrap().api.hosts, ["queue.example.com"]);
+    assert!(errors("[api]\nhosts = ['https://x']")[0].contains("without scheme and port"));
+}
+
+#[test]
 fn o4_a_socket_path_that_no_socket_holds_is_an_error() {
     let path = format!("/{}", "s".repeat(107));
     assert!(parse(&format!("[daemon]\nsocket = '{}'", &path[..107])).is_ok());

@@ -115,7 +115,7 @@ impl Batch {
                 return Err(over_the_bound(batch_max));
             }
             self.piece_bytes += text.len();
-            let request = body::parse(&text).map_err(|Refusal(problem)| problem)?;
+            let request = body::parse(&text).map_err(|Refusal(problem)| of_a_line(problem))?;
             new_job::check(request, &self.config, self.api.daemon.now_ms())
         });
         self.piece.push((number, job));
@@ -156,6 +156,14 @@ impl Batch {
     async fn send(&self, piece: Piece) -> Result<(), Abandoned> {
         self.answers.send(piece).await.map_err(|_| Abandoned)
     }
+}
+
+/// The line has its own number, so the reader's, which is always 1, only misleads; and what a line may be is said with it.
+fn of_a_line(problem: Problem) -> Problem {
+    let detail = problem.detail.replace(" at line 1 column ", " at column ");
+    let allowed = "allowed is one JSON object a line with kind and payload (or payload_base64), and where wanted key, lane, \
+                   priority, delay_ms or run_at, content_type and metadata";
+    Problem { detail: format!("{detail}; {allowed}"), ..problem }
 }
 
 fn over_the_bound(batch_max: usize) -> Problem {

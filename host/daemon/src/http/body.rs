@@ -1,8 +1,17 @@
 //! Reads what a request carries, never more of it than its limit, and says what is wrong with it in the API's words.
 
-use axum::{body::Body, extract::Query};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    task::Context,
+    time::Duration,
+};
+
+use axum::{
+    body::{Body, BodyDataStream},
+    extract::Query,
+};
 use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt as _;
+use futures_util::{StreamExt as _, stream};
 use http::Uri;
 use serde::de::DeserializeOwned;
 
@@ -16,6 +25,40 @@ use crate::config::Config;
 const DROPPED_MAX_BYTES: usize = 256 << 20;
 /// Room for the names, the numbers and the white space around a payload.
 const ENVELOPE_MAX_BYTES: usize = 64 << 10;
+
+/// How long the rest of a body is read whose answer stands already.
+const REST_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a call's reader leaves of its body.
+pub(super) struct Rest(Arc<Mutex<BodyDataStream>>);
+
+/// Keeps hold of a body beside the one who reads it.
+pub(super) fn watched(body: Body) -> (Body, Rest) {
+    let rest = Rest(Arc::new(Mutex::new(body.into_data_stream())));
+    let read = Arc::clone(&rest.0);
+    let next =
+        move |context: &mut Context<'_>| read.lock().unwrap_or_else(PoisonError::into_inner).poll_next_unpin(context);
+    (Body::from_stream(stream::poll_fn(next)), rest)
+}
+
+impl Rest {
+    /// Reads what is left of a body, within bounds, once nobody reads it any more: a connection that is closed on a
+    /// sender takes the answer with it that says why.
+    pub(super) async fn discard(self) {
+        let Some(chunks) = Arc::into_inner(self.0) else { return };
+        let mut chunks = chunks.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let read_on = async {
+            let mut dropped_bytes = 0;
+            while let Some(Ok(chunk)) = chunks.next().await {
+                dropped_bytes += chunk.len();
+                if dropped_bytes > DROPPED_MAX_BYTES {
+                    break;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(REST_PATIENCE, read_on).await;
+    }
+}
 
 /// Reads a body whole.
 pub(super) async fn read(body: Body, limit_bytes: usize) -> Result<Bytes, Refusal> {

@@ -1,5 +1,7 @@
-//! Who asks, and whether they may. Callers of the Unix socket are known by the user id that the kernel gives; they can
-//! say nothing about themselves.
+//! Who asks, and whether they may. A call that carries a token is its bearer's; one on the Unix socket without a token is
+//! the user's whom the kernel names. Callers can say nothing else about themselves, and whoever is refused is on record.
+
+use std::net::{IpAddr, SocketAddr};
 
 use axum::{
     extract::{ConnectInfo, Request, State, connect_info::Connected},
@@ -7,20 +9,34 @@ use axum::{
     response::Response,
     serve::IncomingStream,
 };
-use http::StatusCode;
-use leasehold_api::{Access, Problem, Role};
-use tokio::net::UnixListener;
+use http::{HeaderMap, StatusCode, header, request::Parts};
+use leasehold_api::{Access, Operation, Problem, Role, route::Body};
+use leasehold_domain::{refusals::Refused, token::TokenState};
+use tokio::net::{TcpListener, UnixListener};
 
-use super::{Api, refusal::Refusal};
-use crate::config::{self, Actor};
+use super::{
+    Api, body, gate,
+    refusal::{Refusal, problem_of_store},
+};
+use crate::{
+    config::{self, Actor},
+    tokens::{Bearer, state_text},
+};
 
 /// The other end of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Peer {
     /// A user of this machine.
     Uid(u32),
-    /// Somebody whom the kernel could not name.
+    /// Somebody on the Unix socket whom the kernel could not name.
     Unknown,
+    /// Somebody on the network.
+    Network {
+        /// Where the call comes from.
+        remote: IpAddr,
+        /// Which of this machine's addresses it came to.
+        local: SocketAddr,
+    },
 }
 
 impl Connected<IncomingStream<'_, UnixListener>> for Peer {
@@ -29,32 +45,138 @@ impl Connected<IncomingStream<'_, UnixListener>> for Peer {
     }
 }
 
-/// Stands before every route: lets through whom the route's access allows, and tells the handler who it is.
-pub(super) async fn authorize(
-    State((api, access)): State<(Api, Access)>,
-    ConnectInfo(peer): ConnectInfo<Peer>,
-    mut request: Request,
-    next: Next,
-) -> Result<Response, Refusal> {
-    let actor = authenticate(&api, peer)?;
-    if let Access::Role(needed) = access
-        && !has(&actor, needed)
-    {
-        return Err(forbidden(&actor, needed));
+impl Connected<IncomingStream<'_, TcpListener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Self {
+        // A connection that has no address any more is gone; no host matches the one that stands for it.
+        let local = stream.io().local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
+        Self::Network { remote: stream.remote_addr().ip().to_canonical(), local }
     }
-    request.extensions_mut().insert(actor);
-    Ok(next.run(request).await)
 }
 
-fn authenticate(api: &Api, peer: Peer) -> Result<Actor, Refusal> {
-    let (actor, who) = match peer {
-        Peer::Uid(uid) => (api.daemon.config().actor_for_uid(uid), format!("user id {uid}")),
-        Peer::Unknown => (None, "the caller's user id, which the system did not tell,".to_owned()),
+impl Peer {
+    /// How the log names somebody of whom no more is known.
+    fn name(self) -> String {
+        match self {
+            Self::Uid(uid) => format!("uid:{uid}"),
+            Self::Unknown => "uid:unknown".to_owned(),
+            Self::Network { remote, .. } => format!("peer:{remote}"),
+        }
+    }
+
+    fn address(self) -> Option<String> {
+        match self {
+            Self::Network { remote, .. } => Some(remote.to_string()),
+            Self::Uid(_) | Self::Unknown => None,
+        }
+    }
+}
+
+/// Where a call came from, for those that check further within a route.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CalledFrom(Peer);
+
+/// A call that is not let through.
+struct Denied {
+    /// Who it was, as far as that is known.
+    actor: String,
+    problem: Problem,
+}
+
+/// Stands before every route, and before what is no route: lets through whom the route's access allows, and tells the
+/// handler who it is.
+pub(super) async fn authorize(
+    State((api, operation)): State<(Api, Option<Operation>)>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    let (mut parts, body) = request.into_parts();
+    let (body, rest) = body::watched(body);
+    let answer = match admit(&api, operation, peer, &parts).await {
+        Ok(actor) => {
+            parts.extensions.insert(actor);
+            parts.extensions.insert(CalledFrom(peer));
+            Ok(next.run(Request::from_parts(parts, body)).await)
+        }
+        Err(Denied { actor, problem }) => {
+            drop(body);
+            record(&api, actor, peer, operation, &problem).await;
+            Err(problem.into())
+        }
     };
-    actor.ok_or_else(|| {
-        let detail = format!("{who} is no actor of this daemon: add it to the section [actors] of the configuration");
-        Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", detail).into()
-    })
+    rest.discard().await;
+    answer
+}
+
+async fn admit(api: &Api, operation: Option<Operation>, peer: Peer, call: &Parts) -> Result<Actor, Denied> {
+    let route = operation.map(Operation::route);
+    let takes = route.as_ref().map_or(Body::Empty, |route| route.takes);
+    if let Peer::Network { local, .. } = peer {
+        let hosts = &api.daemon.config().api.hosts;
+        gate::check(local, hosts, call, takes).map_err(|problem| Denied { actor: peer.name(), problem })?;
+    }
+    let actor = authenticate(api, peer, &call.headers).await?;
+    match route.map(|route| route.access) {
+        Some(Access::Role(needed)) if !has(&actor, needed) => {
+            Err(Denied { problem: role_required(&actor, needed), actor: actor.name })
+        }
+        _ => Ok(actor),
+    }
+}
+
+async fn authenticate(api: &Api, peer: Peer, headers: &HeaderMap) -> Result<Actor, Denied> {
+    let denied = |problem| Denied { actor: peer.name(), problem };
+    if let Some(token) = token(headers) {
+        return bearer(api, token, peer).await;
+    }
+    match peer {
+        Peer::Uid(uid) => {
+            let actor = api.daemon.config().actor_for_uid(uid);
+            actor.ok_or_else(|| denied(unknown_user(&format!("user id {uid}"))))
+        }
+        Peer::Unknown => Err(denied(unknown_user("the caller's user id, which the system did not tell,"))),
+        Peer::Network { .. } => Err(denied(unknown_token())),
+    }
+}
+
+/// The token that the call carries (RFC 6750, 2.1). Other schemes say nothing here.
+fn token(headers: &HeaderMap) -> Option<&str> {
+    let sent = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = sent.split_once(' ').unwrap_or((sent, ""));
+    scheme.eq_ignore_ascii_case("Bearer").then(|| token.trim())
+}
+
+/// Whose call it is by the token that it carries.
+async fn bearer(api: &Api, token: &str, peer: Peer) -> Result<Actor, Denied> {
+    let denied = |problem| Denied { actor: peer.name(), problem };
+    match api.daemon.bearer(token).await {
+        Ok(Bearer::Known(actor)) => Ok(actor),
+        Ok(Bearer::Former(actor, state)) => Err(Denied { problem: former_token(&actor, state), actor: actor.name }),
+        Ok(Bearer::Nobody) => Err(denied(unknown_token())),
+        Err(error) => Err(denied(problem_of_store(&error))),
+    }
+}
+
+fn unknown_user(who: &str) -> Problem {
+    let detail = format!("{who} is no actor of this daemon: add it to the section [actors] of the configuration");
+    unauthenticated("unauthenticated", detail)
+}
+
+/// One answer for no token, a malformed one and an unknown one.
+fn unknown_token() -> Problem {
+    let detail = "send a token that this daemon knows, as `Authorization: Bearer lh_…`; an admin makes one with \
+                  `leasehold tokens add`";
+    unauthenticated("unauthenticated", detail)
+}
+
+fn former_token(actor: &Actor, state: TokenState) -> Problem {
+    let state = state_text(state);
+    let detail = format!("the token of {} is {state}; an admin makes another with `leasehold tokens add`", actor.name);
+    unauthenticated(&format!("token_{state}"), detail)
+}
+
+fn unauthenticated(code: &str, detail: impl Into<String>) -> Problem {
+    Problem::new(StatusCode::UNAUTHORIZED, code, detail)
 }
 
 /// Whether the actor's role is enough for what needs that one.
@@ -67,12 +189,39 @@ pub(super) fn has(actor: &Actor, needed: Role) -> bool {
     })
 }
 
-fn forbidden(actor: &Actor, needed: Role) -> Refusal {
+fn role_required(actor: &Actor, needed: Role) -> Problem {
     let detail = format!("{} has the role {}; this needs {needed}", actor.name, actor.role.as_str());
-    Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).with("needed_role", needed.as_str()).into()
+    Problem::new(StatusCode::FORBIDDEN, "role_required", detail).with("needed_role", needed.as_str())
 }
 
 /// Lets through whoever enqueued the job, and those who may view.
-pub(super) fn may_see(actor: &Actor, enqueued_by: &str) -> Result<(), Refusal> {
-    if actor.name == enqueued_by || has(actor, Role::View) { Ok(()) } else { Err(forbidden(actor, Role::View)) }
+pub(super) async fn may_see(
+    api: &Api,
+    actor: &Actor,
+    CalledFrom(peer): CalledFrom,
+    operation: Operation,
+    enqueued_by: &str,
+) -> Result<(), Refusal> {
+    if actor.name == enqueued_by || has(actor, Role::View) {
+        return Ok(());
+    }
+    let problem = role_required(actor, Role::View);
+    record(api, actor.name.clone(), peer, Some(operation), &problem).await;
+    Err(problem.into())
+}
+
+/// Puts the refusal into the audit log. What only failed is no refusal.
+async fn record(api: &Api, actor: String, peer: Peer, operation: Option<Operation>, problem: &Problem) {
+    if problem.status >= 500 {
+        return;
+    }
+    let needed_role = problem.extra.get("needed_role").and_then(|role| role.as_str()).map(str::to_owned);
+    let refused = Refused {
+        actor,
+        operation: operation.map_or_else(|| "unknown".to_owned(), |operation| format!("{operation:?}")),
+        code: problem.code.clone(),
+        needed_role,
+        peer: peer.address(),
+    };
+    api.daemon.note_refusal(refused).await;
 }

@@ -45,7 +45,7 @@ async fn find(api: &Api, id: DeadLetterId) -> Result<DeadLetter, Refusal> {
     api.daemon.store().dead_letter(id).await?.ok_or_else(|| no_letter(id))
 }
 
-fn no_letter(id: DeadLetterId) -> Refusal {
+pub(super) fn no_letter(id: DeadLetterId) -> Refusal {
     not_found(format!("there is no dead letter {id}"))
 }
 
@@ -120,7 +120,7 @@ fn replayed(id: DeadLetterId, answer: leasehold_store::ReplayAnswer) -> Result<R
     }
 }
 
-fn not_open(id: DeadLetterId, state: &str) -> Refusal {
+pub(super) fn not_open(id: DeadLetterId, state: &str) -> Refusal {
     conflict(&format!("already_{state}"), format!("dead letter {id} is {state} already")).with("state", state).into()
 }
 

@@ -1,5 +1,7 @@
 //! Handler versions: stored, listed, shown, activated and retired.
 
+use std::collections::BTreeMap;
+
 use axum::{
     Extension, Json,
     body::Body,
@@ -7,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{StatusCode, Uri};
-use leasehold_api::{ActivateQuery, HandlerView, Page, PushAnswer};
+use leasehold_api::{ActivateQuery, HandlerView, Page, PushAnswer, RetireAnswer};
 use leasehold_domain::HandlerVersion;
 
 use super::{
@@ -82,8 +84,22 @@ pub(super) async fn retire(
     State(api): State<Api>,
     Extension(actor): Extension<Actor>,
     Path(path): Path<String>,
-) -> Result<Json<HandlerView>, Refusal> {
+) -> Result<Json<RetireAnswer>, Refusal> {
     let version = version(&path)?;
     api.daemon.retire_handler(&version, &actor.name).await?;
-    view(&api, &version).await
+    let Json(handler) = view(&api, &version).await?;
+    Ok(Json(RetireAnswer { handler, waiting: waiting(&api, &version).await? }))
+}
+
+/// The kinds that the handler of a version can't serve any more, and how many jobs each has.
+async fn waiting(api: &Api, version: &HandlerVersion) -> Result<BTreeMap<String, u64>, Refusal> {
+    let in_force = api.daemon.in_force();
+    if in_force.servable.contains(&version.name) {
+        return Ok(BTreeMap::new());
+    }
+    let depths = api.daemon.store().depths().await?;
+    let jobs =
+        |kind: &str| depths.iter().filter(|depth| depth.kind == kind).map(leasehold_store::KindDepth::jobs).sum();
+    let kinds = in_force.config.kinds.values().filter(|policy| policy.handler == version.name);
+    Ok(kinds.map(|policy| (policy.kind.to_string(), jobs(policy.kind.as_str()))).collect())
 }

@@ -9,13 +9,15 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{StatusCode, Uri};
-use leasehold_api::{EnqueueRequest, JobFilter, JobStateAnswer, JobSummary, JobView, Page, WaitQuery};
+use leasehold_api::{EnqueueRequest, JobFilter, JobStateAnswer, JobSummary, JobView, Operation, Page, WaitQuery};
 use leasehold_domain::{JobId, JobState, Kind};
 use leasehold_store::{Cancelled, JobRecord};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::{
-    Api, body, caller, new_job,
+    Api, body,
+    caller::{self, CalledFrom},
+    new_job,
     paging::{before, page, page_size},
     refusal::{Refusal, conflict, malformed, not_found},
     views,
@@ -54,6 +56,9 @@ pub(super) async fn enqueue(
 
 pub(super) async fn list(State(api): State<Api>, uri: Uri) -> Result<Json<Page<JobSummary>>, Refusal> {
     let query: JobFilter = body::query(&uri)?;
+    if let Some(key) = &query.key {
+        return with_key(&api, &query, key).await.map(Json);
+    }
     let filter = leasehold_store::JobFilter {
         kind: query.kind,
         state: query.state,
@@ -64,12 +69,27 @@ pub(super) async fn list(State(api): State<Api>, uri: Uri) -> Result<Json<Page<J
     Ok(Json(page(listed, views::job_summary)))
 }
 
+/// The page of the one job that has the key, if it is also what else was asked for.
+async fn with_key(api: &Api, query: &JobFilter, key: &str) -> Result<Page<JobSummary>, Refusal> {
+    let needs_kind = || malformed("a key is unique within its kind only: name the kind as well");
+    let kind =
+        Kind::new(query.kind.as_deref().ok_or_else(needs_kind)?).map_err(|error| malformed(error.to_string()))?;
+    let store = api.daemon.store();
+    let Some(id) = store.job_with_key(&kind, key).await? else { return Ok(Page { items: vec![], next_cursor: None }) };
+    let found = store.job(id).await?.map(|job| views::job_summary(job.summary));
+    let is_asked_for = |job: &JobSummary| {
+        query.state.is_none_or(|state| state == job.state) && (query.lane.is_none() || query.lane == job.lane)
+    };
+    Ok(Page { items: found.into_iter().filter(is_asked_for).collect(), next_cursor: None })
+}
+
 pub(super) async fn show(
     State(api): State<Api>,
     Extension(actor): Extension<Actor>,
+    Extension(from): Extension<CalledFrom>,
     Path(path): Path<String>,
 ) -> Result<Json<JobView>, Refusal> {
-    let job = find(&api, &actor, &path).await?;
+    let job = find(&api, &actor, from, Operation::ShowJob, &path).await?;
     // A result may be anything, so only whoever enqueued the job is given it.
     let is_own_and_done = job.summary.enqueued_by == actor.name && job.summary.state == JobState::Done;
     let store = api.daemon.store();
@@ -81,13 +101,17 @@ pub(super) async fn show(
 }
 
 /// The job of that id, for those who may see it.
-async fn find(api: &Api, actor: &Actor, path: &str) -> Result<JobRecord, Refusal> {
+async fn find(
+    api: &Api,
+    actor: &Actor,
+    from: CalledFrom,
+    operation: Operation,
+    path: &str,
+) -> Result<JobRecord, Refusal> {
     let id = JobId(id(path)?);
-    let found = api.daemon.store().job(id).await?;
-    match found {
-        Some(job) => caller::may_see(actor, &job.summary.enqueued_by).map(|()| job),
-        None => Err(no_job(id)),
-    }
+    let job = api.daemon.store().job(id).await?.ok_or_else(|| no_job(id))?;
+    caller::may_see(api, actor, from, operation, &job.summary.enqueued_by).await?;
+    Ok(job)
 }
 
 fn no_job(id: JobId) -> Refusal {
@@ -120,6 +144,7 @@ fn state_answer(id: JobId, state: JobState) -> JobStateAnswer {
 pub(super) async fn wait(
     State(api): State<Api>,
     Extension(actor): Extension<Actor>,
+    Extension(from): Extension<CalledFrom>,
     Path(path): Path<String>,
     uri: Uri,
 ) -> Result<Json<JobStateAnswer>, Refusal> {
@@ -131,7 +156,7 @@ pub(super) async fn wait(
     let mut stopping = api.stopping.clone();
     let mut goes_on = true;
     loop {
-        let job = find(&api, &actor, &path).await?;
+        let job = find(&api, &actor, from, Operation::WaitForJob, &path).await?;
         if job.summary.state.is_end() || !goes_on {
             return Ok(Json(state_answer(id, job.summary.state)));
         }

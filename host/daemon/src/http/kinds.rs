@@ -14,17 +14,20 @@ use leasehold_store::{KindDepth, VersionRow};
 use super::{Api, new_job, refusal::Refusal};
 use crate::config::{Actor, Config};
 
-/// Every kind that is configured or still has jobs.
+/// Every kind that is configured or still has jobs or dead letters.
 pub(super) async fn list(State(api): State<Api>) -> Result<Json<Page<KindView>>, Refusal> {
     let store = api.daemon.store();
     let (depths, paused, versions) = (store.depths().await?, store.paused_kinds().await?, store.versions().await?);
+    let letters = store.open_letters().await?;
     let in_force = api.daemon.in_force();
     let config = &in_force.config;
     let paused: BTreeSet<_> = paused.into_iter().map(|paused| paused.kind).collect();
     let configured = config.kinds.keys().map(|kind| kind.as_str().to_owned());
-    let kinds: BTreeSet<_> = configured.chain(depths.iter().map(|depth| depth.kind.clone())).collect();
+    let with_jobs = depths.iter().map(|depth| depth.kind.clone());
+    let kinds: BTreeSet<_> = configured.chain(with_jobs).chain(letters.keys().cloned()).collect();
     let items = kinds.into_iter().map(|kind| KindView {
         paused: paused.contains(&kind),
+        dead_letters: letters.get(&kind).copied().unwrap_or_default(),
         ..view(kind, config, &depths, &versions, &in_force.servable)
     });
     Ok(Json(Page { items: items.collect(), next_cursor: None }))
@@ -53,6 +56,7 @@ fn view(
         waiting_for_handler: !is_served && depth.is_some_and(|depth| depth.jobs() > 0),
         live_version,
         paused: false,
+        dead_letters: 0,
         depth: depth.map(depth_by_state).unwrap_or_default(),
         oldest_ready_at: depth.and_then(|depth| depth.oldest_ready_at_ms).map(Timestamp::from_ms),
         kind,

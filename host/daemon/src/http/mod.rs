@@ -11,6 +11,7 @@ mod bulk_replay_views;
 mod bulk_replays;
 mod caller;
 mod dead_letters;
+mod gate;
 mod handlers;
 mod incidents;
 mod jobs;
@@ -19,15 +20,21 @@ mod listener;
 mod new_job;
 mod paging;
 mod refusal;
+mod reveal;
 mod router;
 mod system;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod views;
 
 use std::{future::Future, io, sync::Arc};
 
-use tokio::{net::UnixListener, sync::watch};
+use axum::{
+    extract::connect_info::Connected,
+    serve::{IncomingStream, Listener},
+};
+use tokio::sync::watch;
 
 pub use listener::bind;
 
@@ -45,13 +52,18 @@ struct Api {
 
 /// Serves the API until the future resolves; then it takes no new connection and ends those that are open once what
 /// they asked for is answered.
-pub async fn serve(
-    listener: UnixListener,
+#[allow(private_bounds, reason = "whoever is at the other end is this module's to know")]
+pub async fn serve<L>(
+    listener: L,
     daemon: Arc<Daemon>,
     shutdown: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
+) -> io::Result<()>
+where
+    L: Listener<Addr: std::fmt::Debug>,
+    Peer: for<'a> Connected<IncomingStream<'a, L>>,
+{
     let (stop, stopping) = watch::channel(false);
-    let service = router::router(Api { daemon, stopping }).into_make_service_with_connect_info::<Peer>();
+    let service = router::router(&Api { daemon, stopping }).into_make_service_with_connect_info::<Peer>();
     let stopped = async move {
         shutdown.await;
         stop.send_replace(true);

@@ -1,12 +1,15 @@
 //! How a handler says no: a problem of the API as an HTTP response. Every code that this module makes is stable.
 
 use axum::response::{IntoResponse, Response};
-use http::{StatusCode, header};
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use leasehold_api::{Problem, problem};
 use leasehold_store::StoreError;
 
 use super::new_job;
 use crate::{HandlerError, ReloadError, ReplayError};
+
+/// What an answer carries that nobody on its way may keep.
+pub(super) const NO_STORE: [(HeaderName, &str); 1] = [(header::CACHE_CONTROL, "no-store")];
 
 /// A problem that ends a request.
 #[derive(Debug, Clone)]
@@ -55,7 +58,12 @@ impl IntoResponse for Refusal {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         // A problem holds nothing that JSON can't; should it ever, its code still tells.
         let body = serde_json::to_vec(&self.0).unwrap_or_else(|_| self.0.code.clone().into_bytes());
-        (status, [(header::CONTENT_TYPE, problem::CONTENT_TYPE)], body).into_response()
+        let mut response = (status, [(header::CONTENT_TYPE, problem::CONTENT_TYPE)], body).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            // Which scheme is expected (RFC 9110, 11.6.1). Browsers ask nobody for a token on this.
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
     }
 }
 

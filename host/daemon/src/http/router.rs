@@ -1,7 +1,9 @@
 //! Joins each operation of the API's table to its handler and puts the check of its access before it.
 
 use axum::{
-    Router, middleware,
+    Router,
+    handler::Handler as _,
+    middleware,
     response::IntoResponse,
     routing::{MethodFilter, MethodRouter, on},
 };
@@ -9,22 +11,24 @@ use http::{Method, StatusCode, Uri};
 use leasehold_api::{Operation, Problem};
 
 use super::{
-    Api, alerts, audit, batch, bulk_replays, caller, dead_letters, handlers, incidents, jobs, kinds, refusal, system,
+    Api, alerts, audit, batch, bulk_replays, caller, dead_letters, handlers, incidents, jobs, kinds, refusal, reveal,
+    system, tokens,
 };
 
 /// The whole API.
-pub(super) fn router(api: Api) -> Router {
+pub(super) fn router(api: &Api) -> Router {
+    // What is no route tells nothing to whom it does not know either.
+    let guard = |operation| middleware::from_fn_with_state((api.clone(), operation), caller::authorize);
     let with_route = |router: Router<Api>, operation: Operation| {
         let route = operation.route();
-        let guard = middleware::from_fn_with_state((api.clone(), route.access), caller::authorize);
-        router.route(route.path, endpoint(operation, filter(&route.method)).route_layer(guard))
+        router.route(route.path, endpoint(operation, filter(&route.method)).route_layer(guard(Some(operation))))
     };
     Operation::ALL
         .into_iter()
         .fold(Router::new(), with_route)
-        .fallback(unknown_path)
-        .method_not_allowed_fallback(unknown_method)
-        .with_state(api)
+        .fallback(unknown_path.layer(guard(None)))
+        .method_not_allowed_fallback(unknown_method.layer(guard(None)))
+        .with_state(api.clone())
 }
 
 fn filter(method: &Method) -> MethodFilter {
@@ -63,6 +67,7 @@ fn endpoint(operation: Operation, method: MethodFilter) -> MethodRouter<Api> {
         Operation::CloseIncident => on(method, incidents::close),
         Operation::ListAlerts => on(method, alerts::list),
         Operation::ListPages => on(method, alerts::pages),
+        Operation::RevealDeadLetter => on(method, reveal::reveal),
         Operation::ListHandlers => on(method, handlers::list),
         Operation::ShowHandler => on(method, handlers::show),
         Operation::PushHandler => on(method, handlers::push),
@@ -74,6 +79,9 @@ fn endpoint(operation: Operation, method: MethodFilter) -> MethodRouter<Api> {
         Operation::ResumeKind => on(method, kinds::resume),
         Operation::Reload => on(method, system::reload),
         Operation::ListAudit => on(method, audit::list),
+        Operation::AddToken => on(method, tokens::add),
+        Operation::ListTokens => on(method, tokens::list),
+        Operation::RevokeToken => on(method, tokens::revoke),
         Operation::Metrics => on(method, system::metrics),
         Operation::Health => on(method, system::health),
         Operation::Readiness => on(method, system::readiness),

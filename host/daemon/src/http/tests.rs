@@ -222,14 +222,14 @@ async fn o5_each_role_may_do_what_it_says_and_no_more() {
     let own = client.client.enqueue(&job("pay", "k", "1")).await.unwrap().id;
     assert_eq!(client.client.job(own).await.unwrap().summary.id, own);
     let list = refused(client.client.jobs(&JobFilter::default()).await);
-    assert_eq!((list.code.as_str(), list.status, &list.extra["needed_role"]), ("forbidden", 403, &"view".into()));
+    assert_eq!((list.code.as_str(), list.status, &list.extra["needed_role"]), ("role_required", 403, &"view".into()));
     assert_eq!(refused(client.client.cancel(own).await).extra["needed_role"], "operate");
     assert_eq!(refused(client.client.reload().await).extra["needed_role"], "admin");
     let viewer = Served::start_for("view");
     assert!(viewer.client.dead_letters(&DeadLetterFilter::default()).await.unwrap().items.is_empty());
-    assert_eq!(refused(viewer.client.enqueue(&job("pay", "k", "1")).await).code, "forbidden");
+    assert_eq!(refused(viewer.client.enqueue(&job("pay", "k", "1")).await).code, "role_required");
     let discard = DiscardRequest { reason: "obsolete".to_owned() };
-    assert_eq!(refused(viewer.client.discard(1, &discard).await).code, "forbidden");
+    assert_eq!(refused(viewer.client.discard(1, &discard).await).code, "role_required");
 }
 
 #[tokio::test]

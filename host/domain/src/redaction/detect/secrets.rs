@@ -82,7 +82,7 @@ fn is_dotted(byte: u8) -> bool {
 
 const ANY: usize = usize::MAX;
 
-static KEY_FORMS: [KeyForm; 26] = [
+static KEY_FORMS: [KeyForm; 27] = [
     key("sk_live_", 10, ANY, is_token),
     key("sk_test_", 10, ANY, is_token),
     key("rk_live_", 10, ANY, is_token),
@@ -109,6 +109,7 @@ static KEY_FORMS: [KeyForm; 26] = [
     key("sk-proj-", 20, ANY, is_token),
     key("npm_", 36, 36, is_token),
     key("dop_v1_", 32, ANY, is_token),
+    key(crate::token::PREFIX, crate::token::SECRET_CHARACTERS, ANY, is_token),
 ];
 
 static KEY_PREFIXES: LazyLock<Option<AhoCorasick>> =
