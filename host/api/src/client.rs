@@ -18,7 +18,8 @@ use transport::{Answer, Request};
 use crate::{
     ActivateQuery, AuditEntry, AuditFilter, BatchAnswer, DeadLetterFilter, DeadLetterSummary, DeadLetterView,
     DiscardRequest, EnqueueAnswer, EnqueueRequest, HandlerView, JobFilter, JobStateAnswer, JobSummary, JobView,
-    KindView, Operation, Page, PushAnswer, ReloadAnswer, ReplayAnswer, ReplayRequest, WaitQuery,
+    KindView, Operation, Page, PushAnswer, RehearsalReport, RehearsalRequest, ReloadAnswer, ReplayAnswer,
+    ReplayRequest, WaitQuery,
 };
 
 /// A client of the daemon behind one Unix socket.
@@ -83,6 +84,11 @@ impl Client {
     /// Sends a dead letter's job back into the queue.
     pub async fn replay(&self, id: i64, replay: &ReplayRequest) -> Result<ReplayAnswer> {
         self.answer(Request::new(Operation::ReplayDeadLetter, &[&id.to_string()]).json(replay)?).await
+    }
+
+    /// Runs a dead letter with nothing applied, and reports what the run would do.
+    pub async fn rehearse(&self, id: i64, rehearsal: &RehearsalRequest) -> Result<RehearsalReport> {
+        self.answer(Request::new(Operation::RehearseDeadLetter, &[&id.to_string()]).json(rehearsal)?).await
     }
 
     /// Gives a dead letter up.

@@ -12,6 +12,7 @@ pub mod kind;
 pub mod openapi;
 pub mod page;
 pub mod problem;
+pub mod rehearsal;
 pub mod role;
 pub mod route;
 pub mod schema;
@@ -31,6 +32,10 @@ pub use job::{
 pub use kind::{KindView, ReloadAnswer};
 pub use page::Page;
 pub use problem::Problem;
+pub use rehearsal::{
+    AnswerTemplate, RehearsalAnswer, RehearsalEvent, RehearsalReport, RehearsalRequest, RehearsalVerdict,
+    RehearsedHeader, RehearsedJob, RehearsedValue, RequestFailure,
+};
 pub use role::{Access, Role};
 pub use route::{Operation, Route};
 pub use timestamp::Timestamp;

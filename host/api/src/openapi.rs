@@ -14,8 +14,8 @@ use utoipa::{
 use crate::{
     ActivateQuery, AuditEntry, AuditFilter, BatchAnswer, DeadLetterFilter, DeadLetterSummary, DeadLetterView,
     DiscardRequest, EnqueueAnswer, EnqueueRequest, HandlerView, JobFilter, JobStateAnswer, JobSummary, JobView,
-    KindView, Operation, Page, Problem, PushAnswer, ReloadAnswer, ReplayAnswer, ReplayRequest, Role, Route,
-    StepResolution, WaitQuery, problem,
+    KindView, Operation, Page, Problem, PushAnswer, RehearsalReport, RehearsalRequest, ReloadAnswer, ReplayAnswer,
+    ReplayRequest, Role, Route, StepResolution, WaitQuery, problem,
     route::{Body, variable},
 };
 
@@ -37,6 +37,8 @@ use crate::{
     Page<KindView>,
     Problem,
     PushAnswer,
+    RehearsalReport,
+    RehearsalRequest,
     ReloadAnswer,
     ReplayAnswer,
     ReplayRequest,

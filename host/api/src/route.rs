@@ -27,6 +27,8 @@ pub enum Operation {
     ShowDeadLetter,
     /// Sends a dead letter's job back into the queue.
     ReplayDeadLetter,
+    /// Runs a dead letter with nothing applied.
+    RehearseDeadLetter,
     /// Gives a dead letter up.
     DiscardDeadLetter,
     /// Lists stored handler versions.
@@ -113,7 +115,7 @@ pub struct Route {
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::EnqueueJob,
         Self::EnqueueBatch,
         Self::ListJobs,
@@ -123,6 +125,7 @@ impl Operation {
         Self::ListDeadLetters,
         Self::ShowDeadLetter,
         Self::ReplayDeadLetter,
+        Self::RehearseDeadLetter,
         Self::DiscardDeadLetter,
         Self::ListHandlers,
         Self::ShowHandler,
@@ -175,6 +178,13 @@ impl Operation {
                     .takes(Json("ReplayRequest"))
                     .answers(&[200], Json("ReplayAnswer"))
             }
+            Self::RehearseDeadLetter => post(
+                "/v1/dead-letters/{id}/rehearse",
+                OPERATE,
+                "Run a dead letter on any stored version, applying nothing",
+            )
+            .takes(Json("RehearsalRequest"))
+            .answers(&[200], Json("RehearsalReport")),
             Self::DiscardDeadLetter => post("/v1/dead-letters/{id}/discard", OPERATE, "Give a dead letter up")
                 .takes(Json("DiscardRequest"))
                 .answers(&[204], Body::Empty),

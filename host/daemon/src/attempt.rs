@@ -113,7 +113,8 @@ async fn run_guest(
         in_doubt: policy.in_doubt,
         output_max_bytes: limits.map_or(0, |limits| limits.output_max_bytes),
     });
-    let guest = daemon.sandbox.start(prepared, AttemptRequest { job, deadline, in_doubt: policy.in_doubt }, host);
+    let request = AttemptRequest { job, deadline, in_doubt: policy.in_doubt, answers: None };
+    let guest = daemon.sandbox.start(prepared, request, host);
     daemon.running.guest_started(claimed.token, guest.stopper());
     guest.report().await.into()
 }

@@ -21,10 +21,12 @@ mod metrics;
 mod operations;
 mod panics;
 mod redact;
+mod rehearsal;
 mod running;
 mod serve;
 mod settlement;
 
 pub use handlers::{HandlerError, Pushed, ReloadError};
 pub use operations::{ReplayError, ReplayWish};
+pub use rehearsal::{RehearsalError, RehearsalWish};
 pub use serve::{ServeError, serve};

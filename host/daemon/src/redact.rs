@@ -89,7 +89,33 @@ fn whole(texts: Texts) -> Redacted {
     Redacted { texts: texts.map(|_| REDACTED.to_owned()), view: WHOLE_VIEW.to_owned(), misses: Vec::new() }
 }
 
+/// Masks with everything that is known of a job, of each of its payloads if it has several; nothing comes back when that fails or takes too long.
+pub(crate) async fn with_maskers<T: Send + 'static>(
+    in_force: &Arc<InForce>,
+    policy: &KindPolicy,
+    contents: Vec<Contents>,
+    mask: impl FnOnce(&[Masker]) -> T + Send + 'static,
+) -> Option<T> {
+    let (in_force, policy) = (Arc::clone(in_force), policy.clone());
+    let work = move || {
+        panics::caught(|| {
+            let maskers: Vec<_> = contents.iter().map(|contents| masker(&in_force, &policy, contents)).collect();
+            mask(&maskers)
+        })
+    };
+    tokio::time::timeout(PATIENCE, tokio::task::spawn_blocking(work)).await.ok()?.ok()?
+}
+
 fn mask(in_force: &InForce, policy: &KindPolicy, contents: &Contents, texts: Texts) -> Redacted {
+    let masker = masker(in_force, policy, contents);
+    Redacted {
+        texts: texts.map(|text| masker.text(&text)),
+        view: masker.payload_view().to_owned(),
+        misses: masker.misses().to_vec(),
+    }
+}
+
+fn masker(in_force: &InForce, policy: &KindPolicy, contents: &Contents) -> Masker {
     fail::fail_point!("redact.mask");
     let subject = Subject {
         payload: &contents.payload,
@@ -101,10 +127,5 @@ fn mask(in_force: &InForce, policy: &KindPolicy, contents: &Contents, texts: Tex
     let secrets = grants
         .into_iter()
         .flat_map(|grants| grants.secrets.iter().filter_map(|name| grants.settings.get(name)).map(String::as_bytes));
-    let masker = Masker::new(in_force.config.redaction_rules(&policy.kind), subject, secrets);
-    Redacted {
-        texts: texts.map(|text| masker.text(&text)),
-        view: masker.payload_view().to_owned(),
-        misses: masker.misses().to_vec(),
-    }
+    Masker::new(in_force.config.redaction_rules(&policy.kind), subject, secrets)
 }

@@ -145,7 +145,7 @@ fn texts(decision: &Decision, ended: &Ended) -> Texts {
     }
 }
 
-fn log_text(lines: &[LogLine]) -> String {
+pub(crate) fn log_text(lines: &[LogLine]) -> String {
     let lines: Vec<_> = lines.iter().map(|line| format!("{}: {}", line.level.as_str(), line.text)).collect();
     lines.join("\n")
 }

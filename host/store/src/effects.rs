@@ -33,13 +33,24 @@ pub(crate) fn keep(
 
 /// What completed steps of a job have kept, in order.
 pub(crate) fn kept(connection: &Connection, keys: &Keys, job: i64) -> Result<Vec<Effect>, StoreError> {
+    Ok(kept_by_step(connection, keys, job)?.into_iter().map(|(_, effect)| effect).collect())
+}
+
+/// What completed steps of a job have kept, in order, each with its step's name.
+pub(crate) fn kept_by_step(
+    connection: &Connection,
+    keys: &Keys,
+    job: i64,
+) -> Result<Vec<(String, Effect)>, StoreError> {
     let mut statement =
-        connection.prepare_cached("SELECT effect_sealed FROM step_effects WHERE job_id = ?1 ORDER BY id")?;
-    let sealed = statement.query_map([job], |row| row.get::<_, Vec<u8>>(0))?;
+        connection.prepare_cached("SELECT step, effect_sealed FROM step_effects WHERE job_id = ?1 ORDER BY id")?;
+    let sealed = statement.query_map([job], |row| Ok((row.get(0)?, row.get::<_, Vec<u8>>(1)?)))?;
     sealed
-        .map(|sealed| {
-            let text = keys.sealer.open(Purpose::StepEffect, job, &sealed?)?;
-            serde_json::from_slice(&text).map_err(|error| StoreError::Unexpected(error.to_string()))
+        .map(|row| {
+            let (step, sealed) = row?;
+            let text = keys.sealer.open(Purpose::StepEffect, job, &sealed)?;
+            let effect = serde_json::from_slice(&text).map_err(|error| StoreError::Unexpected(error.to_string()))?;
+            Ok((step, effect))
         })
         .collect()
 }

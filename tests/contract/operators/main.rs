@@ -22,6 +22,7 @@ mod metrics;
 mod profile;
 mod raw_http;
 mod redaction;
+mod rehearsal;
 mod replay;
 mod replay_targets;
 mod resolve;

@@ -1,4 +1,4 @@
-//! `leasehold dlq`: lists, shows, replays and discards dead letters.
+//! `leasehold dlq`: lists, shows, rehearses, replays and discards dead letters.
 
 use clap::{Args, Subcommand};
 use leasehold_api::{
@@ -10,7 +10,8 @@ use serde_json::{json, value::RawValue};
 
 use super::{
     Failure, Session, jobs,
-    payload::{Payload, PayloadSource},
+    payload::{PayloadSource, corrected},
+    rehearse,
     text::{self, fields, section, short_digest, table, time},
 };
 
@@ -23,6 +24,8 @@ pub enum DlqCommand {
     Show(ShowArguments),
     /// Send a dead letter's job back onto a live version
     Replay(ReplayArguments),
+    /// Run a dead letter on any stored version with nothing applied, and see what it would do
+    Rehearse(rehearse::RehearseArguments),
     /// Give a dead letter up
     Discard(DiscardArguments),
 }
@@ -104,6 +107,7 @@ pub async fn run(command: DlqCommand, session: &Session) -> Result<(), Failure> 
             session.output.show(&letter, shown)
         }
         DlqCommand::Replay(arguments) => replay(arguments, session).await,
+        DlqCommand::Rehearse(arguments) => rehearse::run(arguments, session).await,
         DlqCommand::Discard(DiscardArguments { id, reason }) => {
             session.client.discard(id, &DiscardRequest { reason }).await?;
             session
@@ -147,11 +151,7 @@ fn step(text: &str) -> Result<(String, StepResolution), String> {
 }
 
 async fn replay(arguments: ReplayArguments, session: &Session) -> Result<(), Failure> {
-    let (json, base64) = match arguments.payload.map(|source| source.read(arguments.bytes)).transpose()? {
-        Some(Payload::Json(json)) => (Some(json), None),
-        Some(Payload::Base64(base64)) => (None, Some(base64)),
-        None => (None, None),
-    };
+    let (json, base64) = corrected(arguments.payload, arguments.bytes)?;
     let request = ReplayRequest {
         version: arguments.version,
         reason: arguments.reason,

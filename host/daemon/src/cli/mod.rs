@@ -14,6 +14,7 @@ mod jobs;
 mod kinds;
 mod output;
 mod payload;
+mod rehearse;
 mod reload;
 mod serve;
 mod session;
@@ -50,7 +51,7 @@ enum Command {
     /// Look at jobs, cancel them, wait for them
     #[command(subcommand)]
     Jobs(jobs::JobsCommand),
-    /// Look at dead letters, replay and discard them
+    /// Look at dead letters, rehearse, replay and discard them
     #[command(subcommand)]
     Dlq(dlq::DlqCommand),
     /// Store handlers and switch their versions

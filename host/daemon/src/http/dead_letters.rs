@@ -45,7 +45,7 @@ async fn find(api: &Api, id: DeadLetterId) -> Result<DeadLetter, Refusal> {
     api.daemon.store().dead_letter(id).await?.ok_or_else(|| no_letter(id))
 }
 
-fn no_letter(id: DeadLetterId) -> Refusal {
+pub(super) fn no_letter(id: DeadLetterId) -> Refusal {
     not_found(format!("there is no dead letter {id}"))
 }
 
@@ -86,7 +86,7 @@ fn resolution((name, said): (String, StepResolution)) -> Result<(StepName, Resol
     }
 }
 
-fn version(text: &str) -> Result<HandlerVersion, Problem> {
+pub(super) fn version(text: &str) -> Result<HandlerVersion, Problem> {
     text.parse().map_err(|error: HandlerVersionError| invalid("invalid_handler_version", error.to_string()))
 }
 

@@ -15,6 +15,7 @@ mod listener;
 mod new_job;
 mod paging;
 mod refusal;
+mod rehearsals;
 mod router;
 mod system;
 #[cfg(test)]

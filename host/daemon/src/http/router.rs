@@ -8,7 +8,7 @@ use axum::{
 use http::{Method, StatusCode, Uri};
 use leasehold_api::{Operation, Problem};
 
-use super::{Api, audit, batch, caller, dead_letters, handlers, jobs, kinds, refusal, system};
+use super::{Api, audit, batch, caller, dead_letters, handlers, jobs, kinds, refusal, rehearsals, system};
 
 /// The whole API.
 pub(super) fn router(api: Api) -> Router {
@@ -44,6 +44,7 @@ fn endpoint(operation: Operation, method: MethodFilter) -> MethodRouter<Api> {
         Operation::ListDeadLetters => on(method, dead_letters::list),
         Operation::ShowDeadLetter => on(method, dead_letters::show),
         Operation::ReplayDeadLetter => on(method, dead_letters::replay),
+        Operation::RehearseDeadLetter => on(method, rehearsals::rehearse),
         Operation::DiscardDeadLetter => on(method, dead_letters::discard),
         Operation::ListHandlers => on(method, handlers::list),
         Operation::ShowHandler => on(method, handlers::show),

@@ -135,7 +135,8 @@ pub fn job(payload: &Value) -> JobView {
 
 /// One attempt with this payload and so much time.
 pub fn attempt(payload: &Value, time: Duration) -> AttemptRequest {
-    AttemptRequest { job: job(payload), deadline: Instant::now() + time, in_doubt: InDoubtPolicy::BeginAgain }
+    let deadline = Instant::now() + time;
+    AttemptRequest { job: job(payload), deadline, in_doubt: InDoubtPolicy::BeginAgain, answers: None }
 }
 
 /// Starts an attempt.
