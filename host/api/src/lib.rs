@@ -26,7 +26,7 @@ pub use dead_letter::{
 };
 pub use handler::{ActivateQuery, HandlerView, PushAnswer};
 pub use job::{
-    AttemptView, BatchAnswer, EnqueueAnswer, EnqueueRequest, JobFilter, JobStateAnswer, JobSummary, JobView,
+    AttemptView, BatchAnswer, EnqueueAnswer, EnqueueRequest, JobFilter, JobStateAnswer, JobSummary, JobView, NoteView,
     StepRunView, StepView, WaitQuery,
 };
 pub use kind::{KindView, ReloadAnswer};
@@ -34,7 +34,7 @@ pub use page::Page;
 pub use problem::Problem;
 pub use rehearsal::{
     AnswerTemplate, RehearsalAnswer, RehearsalEvent, RehearsalReport, RehearsalRequest, RehearsalVerdict,
-    RehearsedHeader, RehearsedJob, RehearsedValue, RequestFailure,
+    RehearsedHeader, RehearsedJob, RehearsedNote, RehearsedValue, RequestFailure,
 };
 pub use role::{Access, Role};
 pub use route::{Operation, Route};

@@ -115,6 +115,8 @@ pub struct RehearsalReport {
     pub jobs: Vec<RehearsedJob>,
     /// Values that would be stored or removed with the job's success.
     pub values: Vec<RehearsedValue>,
+    /// Notes that would be made on other jobs' records with the job's success.
+    pub notes: Vec<RehearsedNote>,
     /// What the guest logged, and what the host refused it, redacted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
@@ -258,4 +260,20 @@ pub struct RehearsedValue {
     /// The value's length; absent when it would be removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_bytes: Option<u64>,
+}
+
+/// A note that would be made on another job's record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RehearsedNote {
+    /// The step that keeps it; absent outside of steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// Whether a step that an earlier attempt applied has kept it.
+    pub kept_before: bool,
+    /// The other job.
+    pub job_id: i64,
+    /// What it is about.
+    pub class: String,
+    /// For a person, redacted.
+    pub text: String,
 }

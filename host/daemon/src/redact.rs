@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_domain::{
-    KindPolicy,
+    Effect, KindPolicy, Note,
     redaction::{Masker, Miss, REDACTED, Subject},
 };
 use leasehold_store::Contents;
@@ -104,6 +104,41 @@ pub(crate) async fn with_maskers<T: Send + 'static>(
         })
     };
     tokio::time::timeout(PATIENCE, tokio::task::spawn_blocking(work)).await.ok()?.ok()?
+}
+
+/// Masks the texts of notes among effects, before any of it is kept: on another job's record it is shown in the clear.
+pub(crate) async fn redact_notes(
+    in_force: &Arc<InForce>,
+    policy: &KindPolicy,
+    contents: Option<&Contents>,
+    mut effects: Vec<Effect>,
+) -> Vec<Effect> {
+    let texts: Vec<_> = notes(&mut effects).map(|note| note.text.clone()).collect();
+    if texts.is_empty() {
+        return effects;
+    }
+    let masked = match contents {
+        Some(contents) => {
+            let mask = move |maskers: &[Masker]| -> Vec<String> {
+                let mask = |text: &String| maskers.iter().fold(text.clone(), |text, masker| masker.text(&text));
+                texts.iter().map(mask).collect()
+            };
+            with_maskers(in_force, policy, vec![contents.clone()], mask).await
+        }
+        None => None,
+    };
+    let mut masked = masked.unwrap_or_default().into_iter();
+    for note in notes(&mut effects) {
+        note.text = masked.next().unwrap_or_else(|| REDACTED.to_owned());
+    }
+    effects
+}
+
+fn notes(effects: &mut [Effect]) -> impl Iterator<Item = &mut Note> {
+    effects.iter_mut().filter_map(|effect| match effect {
+        Effect::Annotate(note) => Some(note),
+        _ => None,
+    })
 }
 
 fn mask(in_force: &InForce, policy: &KindPolicy, contents: &Contents, texts: Texts) -> Redacted {

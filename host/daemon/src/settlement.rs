@@ -16,7 +16,7 @@ use crate::{
     attempt::Ended,
     daemon::{Daemon, InForce},
     metrics,
-    redact::{Redacted, Texts, redact},
+    redact::{Redacted, Texts, redact, redact_notes},
 };
 
 /// The delay between tries to write a verdict.
@@ -120,7 +120,7 @@ async fn prepare(
             trap: texts.trap,
         },
         verdict,
-        effects: ended.effects,
+        effects: redact_notes(in_force, policy, contents, ended.effects).await,
         dead_letter: dies.then(|| DeadLetterText {
             view,
             masked_key: REDACTED.to_owned(),

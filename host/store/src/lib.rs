@@ -20,6 +20,7 @@ mod kinds;
 mod lanes;
 mod lease_expiry;
 mod lock;
+mod notes;
 mod open;
 mod outbox_source;
 #[cfg(test)]
@@ -49,6 +50,7 @@ pub use heartbeat::Beat;
 pub use keys::{KeyProblem, KeyStatus};
 pub use kinds::{KindDepth, Paused};
 pub use lease_expiry::{ExpiredLease, LeasedJob};
+pub use notes::NoteRecord;
 pub use open::{Durability, OpenError, StoreOptions};
 pub use outbox_source::{OutboxError, OutboxMapping, OutboxRow, OutboxSource};
 pub use read::{AttemptRecord, JobFilter, JobRecord, JobSummary, Page, StepRecord, StepRunRecord};

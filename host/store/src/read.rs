@@ -9,6 +9,7 @@ use crate::{
     Store, StoreError,
     claim::Contents,
     dead_letters::DeadLetterSummary,
+    notes::{self, NoteRecord},
     replay::{ReplayRecord, replays_of},
     rows::{ended_state, live_state},
     seal::Purpose,
@@ -91,6 +92,8 @@ pub struct JobRecord {
     pub replays: Vec<ReplayRecord>,
     /// Its dead letters, the latest first.
     pub dead_letters: Vec<DeadLetterSummary>,
+    /// What other jobs noted on it.
+    pub notes: Vec<NoteRecord>,
 }
 
 /// What happened under one lease.
@@ -266,6 +269,7 @@ fn show(connection: &Connection, id: JobId) -> Result<Option<JobRecord>, StoreEr
         step_runs: step_runs_of(connection, id)?,
         replays: replays_of(connection, id)?,
         dead_letters: crate::dead_letters::of_job(connection, id)?,
+        notes: notes::of_job(connection, id)?,
     }))
 }
 

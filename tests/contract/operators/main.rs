@@ -15,6 +15,7 @@ mod causes;
 mod configuration;
 mod dead_letters;
 mod email;
+mod email_bounces;
 mod forms;
 mod hostile;
 mod letters;

@@ -219,6 +219,9 @@ fn shown(letter: &DeadLetterView) -> String {
     if !letter.replays.is_empty() {
         parts.push(section("Replays", &replays(&letter.replays)));
     }
+    if !letter.notes.is_empty() {
+        parts.push(section("Notes", &jobs::notes(&letter.notes)));
+    }
     parts.join("\n\n")
 }
 

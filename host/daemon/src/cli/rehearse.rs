@@ -80,6 +80,9 @@ fn shown(report: &RehearsalReport) -> String {
     if !report.values.is_empty() {
         parts.push(section("Values that would be stored with its success", &values(report)));
     }
+    if !report.notes.is_empty() {
+        parts.push(section("Notes that would be made with its success", &notes(report)));
+    }
     for (title, text) in [("Trap", &report.trap), ("Log", &report.log)] {
         if let Some(text) = text.as_deref().filter(|text| !text.is_empty()) {
             parts.push(section(title, &text::block(text)));
@@ -188,6 +191,14 @@ fn values(report: &RehearsalReport) -> String {
         [kept_by(value.step.as_deref(), value.kept_before), value.store.clone(), value.key.clone(), what]
     });
     table(["STEP", "STORE", "KEY", "VALUE"], rows)
+}
+
+fn notes(report: &RehearsalReport) -> String {
+    let rows = report.notes.iter().map(|note| {
+        let step = kept_by(note.step.as_deref(), note.kept_before);
+        [step, note.job_id.to_string(), note.class.clone(), note.text.clone()]
+    });
+    table(["STEP", "ON JOB", "CLASS", "NOTE"], rows)
 }
 
 fn unanswered(template: &AnswerTemplate) -> String {

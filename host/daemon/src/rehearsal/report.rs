@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use leasehold_api::{
-    AnswerTemplate, RehearsalEvent, RehearsalReport, RehearsalVerdict, RehearsedHeader, RehearsedJob, RehearsedValue,
+    AnswerTemplate, RehearsalEvent, RehearsalReport, RehearsalVerdict, RehearsedHeader, RehearsedJob, RehearsedNote,
+    RehearsedValue,
 };
 use leasehold_domain::{
     Effect, Kind, NewJob, Outcome, TimestampMs, Verdict,
@@ -102,6 +103,14 @@ impl Decided {
     }
 }
 
+/// What would become real with the job's success.
+#[derive(Default)]
+struct Kept {
+    jobs: Vec<RehearsedJob>,
+    values: Vec<RehearsedValue>,
+    notes: Vec<RehearsedNote>,
+}
+
 /// Everything that a report is masked with.
 struct View<'a> {
     maskers: &'a [Masker],
@@ -128,7 +137,7 @@ impl View<'_> {
             Outcome::Suppressed { reason } => (None, Some(reason)),
             _ => (None, None),
         };
-        let (jobs, values) = self.effects(rehearsal, &recorded.events, &ended.effects);
+        let Kept { jobs, values, notes } = self.effects(rehearsal, &recorded.events, &ended.effects);
         RehearsalReport {
             dead_letter_id: rehearsal.id.0,
             job_id: rehearsal.found.job.0,
@@ -149,6 +158,7 @@ impl View<'_> {
             events: self.events(&recorded.events),
             jobs,
             values,
+            notes,
             log: (!ended.log.is_empty()).then(|| self.text(&settlement::log_text(&ended.log))),
             trap: ended.trap.as_deref().map(|trap| self.text(trap)),
             run_ms: ended.run_ms,
@@ -250,12 +260,7 @@ impl View<'_> {
     }
 
     /// What becomes real with the job's success: what earlier attempts' steps have kept, then this run's.
-    fn effects(
-        &self,
-        rehearsal: &Rehearsal,
-        events: &[Event],
-        outside_steps: &[Effect],
-    ) -> (Vec<RehearsedJob>, Vec<RehearsedValue>) {
+    fn effects(&self, rehearsal: &Rehearsal, events: &[Event], outside_steps: &[Effect]) -> Kept {
         let before = rehearsal.found.kept.iter().map(|(step, effect)| (Some(step.as_str()), true, effect));
         let of_steps = events.iter().flat_map(|event| match event {
             Event::Completed { step, effects, .. } => {
@@ -264,7 +269,7 @@ impl View<'_> {
             _ => Vec::new(),
         });
         let outside = outside_steps.iter().map(|effect| (None, false, effect));
-        let (mut jobs, mut values) = (Vec::new(), Vec::new());
+        let mut kept = Kept::default();
         for (step, kept_before, effect) in before.chain(of_steps).chain(outside) {
             let step = step.map(str::to_owned);
             let value = |store: &str, key: &str, value_bytes| {
@@ -272,12 +277,19 @@ impl View<'_> {
                 RehearsedValue { step: step.clone(), kept_before, store, key, value_bytes }
             };
             match effect {
-                Effect::Enqueue(job) => jobs.push(self.job(job, step, kept_before)),
-                Effect::Set { store, key, value: set } => values.push(value(store, key, Some(set.len() as u64))),
-                Effect::Delete { store, key } => values.push(value(store, key, None)),
+                Effect::Enqueue(job) => kept.jobs.push(self.job(job, step, kept_before)),
+                Effect::Set { store, key, value: set } => kept.values.push(value(store, key, Some(set.len() as u64))),
+                Effect::Delete { store, key } => kept.values.push(value(store, key, None)),
+                Effect::Annotate(note) => kept.notes.push(RehearsedNote {
+                    step,
+                    kept_before,
+                    job_id: note.job.0,
+                    class: note.class.as_str().to_owned(),
+                    text: self.text(&note.text),
+                }),
             }
         }
-        (jobs, values)
+        kept
     }
 
     fn job(&self, job: &NewJob, step: Option<String>, kept_before: bool) -> RehearsedJob {

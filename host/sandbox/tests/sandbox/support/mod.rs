@@ -84,6 +84,7 @@ pub fn grants(port: u16) -> Grants {
         secrets: BTreeSet::new(),
         stores: BTreeMap::from([("own".to_owned(), StoreAccess::ReadWrite), ("shared".to_owned(), StoreAccess::Read)]),
         enqueue: None,
+        annotate: BTreeSet::from(["mail".to_owned()]),
     }
 }
 
