@@ -84,7 +84,8 @@ fn acts(daemon: &Daemon) -> Vec<Value> {
     rows.cloned().collect()
 }
 
-/// Begins a rehearsal that goes on until its deadline, and waits until its guest runs; it is the daemon's so-manieth.
+/// Begins a rehearsal that goes on until its deadline, and waits until its guest runs. The number counts the daemon's
+/// rehearsals of this dead letter from 1.
 fn begin_endless(daemon: &Daemon, letter: &str, number: usize) -> Child {
     let mut command = daemon.command(&["dlq", "rehearse", letter, "--payload", r#"{"do":"loop"}"#]);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
