@@ -3,11 +3,11 @@
 
 #[cfg(target_arch = "wasm32")]
 pub(crate) use crate::component::imports::{
-    Bucket, OpenStep, begin, enqueue, log, now_ms, open_store, random_bytes, send, setting, sleep_ms,
+    Bucket, OpenStep, annotate, begin, enqueue, log, now_ms, open_store, random_bytes, send, setting, sleep_ms,
 };
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) use crate::mock::imports::{
-    Bucket, OpenStep, begin, enqueue, log, now_ms, open_store, random_bytes, send, setting, sleep_ms,
+    Bucket, OpenStep, annotate, begin, enqueue, log, now_ms, open_store, random_bytes, send, setting, sleep_ms,
 };
 
 /// How the host answered the beginning of a step.

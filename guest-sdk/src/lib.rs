@@ -40,6 +40,7 @@ mod once;
 pub mod outbox;
 mod outcome;
 pub mod random;
+pub mod records;
 pub mod settings;
 
 pub use job::{Job, Payload, Raw, Replay};

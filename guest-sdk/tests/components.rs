@@ -23,6 +23,7 @@ const HTTP: [&str; 6] = [
 ];
 const STEPS: &str = "leasehold:job/steps@0.1.0";
 const OUTBOX: &str = "leasehold:job/outbox@0.1.0";
+const RECORDS: &str = "leasehold:job/records@0.1.0";
 const CONFIG: &str = "wasi:config/store@0.2.0-rc.1";
 const KEYVALUE: &str = "wasi:keyvalue/store@0.2.0-draft";
 const WALL_CLOCK: &str = "wasi:clocks/wall-clock@0.2.12";
@@ -119,6 +120,11 @@ fn h6_a_component_imports_what_it_uses_and_no_more() {
     }
     let base: BTreeSet<_> = BASE.iter().map(|&name| name.to_owned()).collect();
     assert_eq!(imports(&read("tests/guests/components/bench-parse@1.0.0.wasm")), base);
-    let with_store: BTreeSet<_> = base.iter().cloned().chain([KEYVALUE.to_owned()]).collect();
-    assert_eq!(imports(&read("plugins/components/email-bounce@1.0.0.wasm")), with_store);
+    for (path, more) in [
+        ("plugins/components/email-bounce@1.0.0.wasm", [KEYVALUE, OUTBOX, RECORDS]),
+        ("tests/guests/components/annotate@1.0.0.wasm", [STEPS, RECORDS, RECORDS]),
+    ] {
+        let expected: BTreeSet<_> = base.iter().cloned().chain(more.map(str::to_owned)).collect();
+        assert_eq!(imports(&read(path)), expected, "{path}");
+    }
 }

@@ -272,6 +272,6 @@ pub fn store_values(values: &mut BTreeMap<String, Vec<u8>>, effect: &Effect) {
     match effect {
         Effect::Set { key, value, .. } => drop(values.insert(key.clone(), value.clone())),
         Effect::Delete { key, .. } => drop(values.remove(key)),
-        Effect::Enqueue(_) => {}
+        Effect::Enqueue(_) | Effect::Annotate(_) => {}
     }
 }

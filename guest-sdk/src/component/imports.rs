@@ -6,6 +6,7 @@ use crate::{
     bindings::{
         leasehold::job::{
             outbox::{self, EnqueueError as WitEnqueueError},
+            records::{self, AnnotateError as WitAnnotateError},
             steps::{self, BeginError as WitBeginError, Begun as WitBegun, CompleteError as WitCompleteError},
         },
         wasi::{
@@ -20,6 +21,7 @@ use crate::{
     keyvalue::Error as KeyvalueError,
     log::Level,
     outbox::{EnqueueError, NewJob},
+    records::{AnnotateError, Note},
 };
 
 /// Begins a step.
@@ -76,6 +78,16 @@ pub(crate) fn enqueue(job: NewJob) -> Result<(), EnqueueError> {
         WitEnqueueError::UnknownKind => EnqueueError::UnknownKind,
         WitEnqueueError::TooLarge(limit) => EnqueueError::TooLarge(limit),
         WitEnqueueError::Invalid(reason) => EnqueueError::Invalid(reason),
+    })
+}
+
+/// Hands a note to the host.
+pub(crate) fn annotate(note: Note) -> Result<(), AnnotateError> {
+    let Note { kind, job, key, class, text } = note;
+    records::annotate(&records::Note { kind, job, key, class, text }).map_err(|error| match error {
+        WitAnnotateError::Denied => AnnotateError::Denied,
+        WitAnnotateError::TooLarge(limit) => AnnotateError::TooLarge(limit),
+        WitAnnotateError::Invalid(reason) => AnnotateError::Invalid(reason),
     })
 }
 

@@ -8,6 +8,7 @@ use crate::{
     keyvalue,
     log::Level,
     outbox::{EnqueueError, NewJob},
+    records::{AnnotateError, Note},
 };
 
 pub(crate) fn begin(name: &str, fingerprint: &[u8]) -> Result<Begun, BeginError> {
@@ -53,6 +54,10 @@ impl Drop for OpenStep {
 pub(crate) fn enqueue(job: NewJob) -> Result<(), EnqueueError> {
     with_state(|state| state.enqueue(job));
     Ok(())
+}
+
+pub(crate) fn annotate(note: Note) -> Result<(), AnnotateError> {
+    with_state(|state| state.annotate(note))
 }
 
 pub(crate) fn log(level: Level, _context: &str, message: &str) {

@@ -11,7 +11,9 @@ use serde::Serialize;
 
 pub use self::state::{Answer, SentRequest};
 use self::state::{State, StepRecord};
-use crate::{BeginError, CompleteError, Failure, Job, Payload, Replay, Success, log::Level, outbox::NewJob};
+use crate::{
+    BeginError, CompleteError, Failure, Job, Payload, Replay, Success, log::Level, outbox::NewJob, records::Note,
+};
 
 thread_local! {
     /// The host of the handler that runs on this thread, if one does.
@@ -70,6 +72,14 @@ impl MockHost {
     pub fn read_only_store(self, name: &str) -> Self {
         self.store(name).with(|state| {
             state.read_only_stores.insert(name.into());
+        })
+    }
+
+    /// Grants notes on jobs of a kind.
+    #[must_use]
+    pub fn annotates(self, kind: &str) -> Self {
+        self.with(|state| {
+            state.kinds_to_annotate.insert(kind.into());
         })
     }
 
@@ -142,6 +152,11 @@ impl MockHost {
     /// The jobs that were enqueued by attempts that succeeded.
     pub fn enqueued(&self) -> Vec<NewJob> {
         self.0.borrow().enqueued.clone()
+    }
+
+    /// The notes that were made by attempts that succeeded.
+    pub fn notes(&self) -> Vec<Note> {
+        self.0.borrow().notes.clone()
     }
 
     /// What was logged, in order.

@@ -12,6 +12,7 @@ use crate::{
     keyvalue,
     log::Level,
     outbox::NewJob,
+    records::{AnnotateError, Note},
 };
 
 /// What a step is between attempts. A step that is not recorded is fresh.
@@ -35,6 +36,7 @@ struct Open {
 enum Effect {
     Set { store: String, key: String, value: Option<Vec<u8>> },
     Enqueue(NewJob),
+    Annotate(Note),
 }
 
 /// Everything that the mock host knows.
@@ -50,6 +52,8 @@ pub(super) struct State {
     pub(super) begin_error: Option<BeginError>,
     pub(super) complete_error: Option<CompleteError>,
     pub(super) enqueued: Vec<NewJob>,
+    pub(super) kinds_to_annotate: BTreeSet<String>,
+    pub(super) notes: Vec<Note>,
     pub(super) logs: Vec<(Level, String)>,
     open: Option<Open>,
     begun_by_attempt: BTreeSet<String>,
@@ -82,6 +86,7 @@ impl State {
         for effect in effects {
             match effect {
                 Effect::Enqueue(job) => self.enqueued.push(job),
+                Effect::Annotate(note) => self.note(note),
                 Effect::Set { store, key, value } => {
                     let store = self.stores.entry(store).or_default();
                     match value {
@@ -160,6 +165,22 @@ impl State {
 
     pub(super) fn enqueue(&mut self, job: NewJob) {
         self.keep(Effect::Enqueue(job));
+    }
+
+    pub(super) fn annotate(&mut self, note: Note) -> Result<(), AnnotateError> {
+        if !self.kinds_to_annotate.contains(&note.kind) {
+            return Err(AnnotateError::Denied);
+        }
+        self.keep(Effect::Annotate(note));
+        Ok(())
+    }
+
+    /// Of one key, one note is made.
+    fn note(&mut self, note: Note) {
+        let name = |note: &Note| (note.job, note.class.clone(), note.key.clone());
+        if !self.notes.iter().any(|other| name(other) == name(&note)) {
+            self.notes.push(note);
+        }
     }
 
     pub(super) fn set_value(&mut self, store: &str, key: &str, value: Option<Vec<u8>>) -> Result<(), keyvalue::Error> {

@@ -22,8 +22,8 @@ use crate::{
     BulkReplayView, CloseIncidentRequest, DeadLetterFilter, DeadLetterGroup, DeadLetterSummary, DeadLetterView,
     DiscardRequest, EditIncidentRequest, EnqueueAnswer, EnqueueRequest, HandlerView, IncidentFilter, IncidentSummary,
     IncidentView, JobFilter, JobStateAnswer, JobSummary, JobView, KindView, OpenIncidentRequest, Operation, Page,
-    PageFilter, PageView, PushAnswer, ReloadAnswer, ReplayAnswer, ReplayRequest, RetireAnswer, RevealAnswer,
-    RevealRequest, TokenAnswer, TokenRequest, TokenView, WaitQuery,
+    PageFilter, PageView, PushAnswer, RehearsalReport, RehearsalRequest, ReloadAnswer, ReplayAnswer, ReplayRequest,
+    RetireAnswer, RevealAnswer, RevealRequest, TokenAnswer, TokenRequest, TokenView, WaitQuery,
 };
 
 /// A client of one daemon.
@@ -108,6 +108,11 @@ impl Client {
     /// Sends a dead letter's job back into the queue.
     pub async fn replay(&self, id: i64, replay: &ReplayRequest) -> Result<ReplayAnswer> {
         self.answer(Request::new(Operation::ReplayDeadLetter, &[&id.to_string()]).json(replay)?).await
+    }
+
+    /// Runs a dead letter with nothing applied, and reports what the run would do.
+    pub async fn rehearse(&self, id: i64, rehearsal: &RehearsalRequest) -> Result<RehearsalReport> {
+        self.answer(Request::new(Operation::RehearseDeadLetter, &[&id.to_string()]).json(rehearsal)?).await
     }
 
     /// Gives a dead letter up.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::{AttemptView, StepView, Timestamp};
+use crate::{AttemptView, NoteView, StepView, Timestamp};
 
 /// Where a dead letter stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -105,6 +105,9 @@ pub struct DeadLetterView {
     pub steps: Vec<StepView>,
     /// The job's replays.
     pub replays: Vec<ReplayView>,
+    /// What other jobs noted on the job.
+    #[serde(default)]
+    pub notes: Vec<NoteView>,
 }
 
 /// One replay of a dead letter.

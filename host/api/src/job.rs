@@ -175,6 +175,24 @@ pub struct JobView {
     pub dead_letters: Vec<DeadLetterSummary>,
     /// Its replays.
     pub replays: Vec<ReplayView>,
+    /// What other jobs noted on it, such as a bounce of the mail that it sent.
+    #[serde(default)]
+    pub notes: Vec<NoteView>,
+}
+
+/// A note that another job made on a job's record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NoteView {
+    /// When it was made.
+    pub at: Timestamp,
+    /// What it is about.
+    pub class: String,
+    /// For a person, redacted.
+    pub text: String,
+    /// The job with whose success it was made.
+    pub by_job_id: i64,
+    /// That job's type.
+    pub by_kind: String,
 }
 
 /// One attempt at a job.

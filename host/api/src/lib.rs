@@ -15,6 +15,7 @@ pub mod kind;
 pub mod openapi;
 pub mod page;
 pub mod problem;
+pub mod rehearsal;
 pub mod role;
 pub mod route;
 pub mod schema;
@@ -38,12 +39,16 @@ pub use incident::{
     IncidentSummary, IncidentView, OpenIncidentRequest,
 };
 pub use job::{
-    AttemptView, BatchAnswer, EnqueueAnswer, EnqueueRequest, JobFilter, JobStateAnswer, JobSummary, JobView,
+    AttemptView, BatchAnswer, EnqueueAnswer, EnqueueRequest, JobFilter, JobStateAnswer, JobSummary, JobView, NoteView,
     StepRunView, StepView, WaitQuery,
 };
 pub use kind::{KindView, ReloadAnswer};
 pub use page::Page;
 pub use problem::Problem;
+pub use rehearsal::{
+    AnswerTemplate, RehearsalAnswer, RehearsalEvent, RehearsalReport, RehearsalRequest, RehearsalVerdict,
+    RehearsedHeader, RehearsedJob, RehearsedNote, RehearsedValue, RequestFailure,
+};
 pub use role::{Access, Role};
 pub use route::{Operation, Route};
 pub use timestamp::Timestamp;

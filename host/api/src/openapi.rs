@@ -17,8 +17,9 @@ use crate::{
     BulkReplayView, CloseIncidentRequest, DeadLetterFilter, DeadLetterGroup, DeadLetterSummary, DeadLetterView,
     DiscardRequest, EditIncidentRequest, EnqueueAnswer, EnqueueRequest, HandlerView, IncidentFilter, IncidentSummary,
     IncidentView, JobFilter, JobStateAnswer, JobSummary, JobView, KindView, OpenIncidentRequest, Operation, Page,
-    PageFilter, PageView, Problem, PushAnswer, ReloadAnswer, ReplayAnswer, ReplayRequest, RetireAnswer, RevealAnswer,
-    RevealRequest, Role, Route, StepResolution, TokenAnswer, TokenRequest, TokenView, WaitQuery, problem,
+    PageFilter, PageView, Problem, PushAnswer, RehearsalReport, RehearsalRequest, ReloadAnswer, ReplayAnswer,
+    ReplayRequest, RetireAnswer, RevealAnswer, RevealRequest, Role, Route, StepResolution, TokenAnswer, TokenRequest,
+    TokenView, WaitQuery, problem,
     route::{Body, variable},
 };
 
@@ -51,6 +52,8 @@ use crate::{
     Page<TokenView>,
     Problem,
     PushAnswer,
+    RehearsalReport,
+    RehearsalRequest,
     ReloadAnswer,
     ReplayAnswer,
     ReplayRequest,

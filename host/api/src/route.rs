@@ -27,6 +27,8 @@ pub enum Operation {
     ShowDeadLetter,
     /// Sends a dead letter's job back into the queue.
     ReplayDeadLetter,
+    /// Runs a dead letter with nothing applied.
+    RehearseDeadLetter,
     /// Gives a dead letter up.
     DiscardDeadLetter,
     /// Shows what a bulk replay would do.
@@ -153,7 +155,7 @@ pub struct Route {
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 46] = [
         Self::EnqueueJob,
         Self::EnqueueBatch,
         Self::ListJobs,
@@ -163,6 +165,7 @@ impl Operation {
         Self::ListDeadLetters,
         Self::ShowDeadLetter,
         Self::ReplayDeadLetter,
+        Self::RehearseDeadLetter,
         Self::DiscardDeadLetter,
         Self::PreviewBulkReplay,
         Self::StartBulkReplay,
@@ -235,6 +238,13 @@ impl Operation {
                     .takes(Json("ReplayRequest"))
                     .answers(&[200], Json("ReplayAnswer"))
             }
+            Self::RehearseDeadLetter => post(
+                "/v1/dead-letters/{id}/rehearse",
+                OPERATE,
+                "Run a dead letter on any stored version, applying nothing",
+            )
+            .takes(Json("RehearsalRequest"))
+            .answers(&[200], Json("RehearsalReport")),
             Self::DiscardDeadLetter => post("/v1/dead-letters/{id}/discard", OPERATE, "Give a dead letter up")
                 .takes(Json("DiscardRequest"))
                 .answers(&[204], Body::Empty),

@@ -91,7 +91,7 @@ async fn resolve<'a>(
 
 async fn run_guest(
     daemon: &Arc<Daemon>,
-    in_force: &InForce,
+    in_force: &Arc<InForce>,
     policy: &KindPolicy,
     claimed: &Claimed,
     prepared: &Prepared,
@@ -106,14 +106,14 @@ async fn run_guest(
     let limits = in_force.config.handlers.get(&policy.handler).map(|handler| &handler.limits);
     let host = Arc::new(StoreHost {
         daemon: Arc::clone(daemon),
-        config: Arc::clone(&in_force.config),
+        in_force: Arc::clone(in_force),
         token: claimed.token,
-        kind: claimed.kind.clone(),
-        job_key: contents.key.clone(),
-        in_doubt: policy.in_doubt,
+        policy: policy.clone(),
+        contents: contents.clone(),
         output_max_bytes: limits.map_or(0, |limits| limits.output_max_bytes),
     });
-    let guest = daemon.sandbox.start(prepared, AttemptRequest { job, deadline, in_doubt: policy.in_doubt }, host);
+    let request = AttemptRequest { job, deadline, in_doubt: policy.in_doubt, answers: None };
+    let guest = daemon.sandbox.start(prepared, request, host);
     daemon.running.guest_started(claimed.token, guest.stopper());
     guest.report().await.into()
 }

@@ -3,14 +3,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_domain::{Effect, FencingToken, InDoubtPolicy, Kind, NewJob, StepName};
+use leasehold_domain::{Effect, FencingToken, InDoubtPolicy, KindPolicy, NewJob, StepName};
 use leasehold_sandbox::{AttemptHost, BeginError, Begun, CompleteError, EnqueueRefusal, StoreUnavailable};
-use leasehold_store::{BeginStep, StepBegun, StepEnded, StoreError};
+use leasehold_store::{BeginStep, Contents, StepBegun, StepEnded, StoreError};
 
 use crate::{
-    config::Config,
-    daemon::Daemon,
+    daemon::{Daemon, InForce},
     intake, metrics,
+    redact::redact_notes,
     settlement::{WRITE_BACKOFF, draw_jitter},
 };
 
@@ -20,11 +20,10 @@ const COMPLETE_RETRIES: u32 = 12;
 /// The host of one attempt.
 pub(crate) struct StoreHost {
     pub(crate) daemon: Arc<Daemon>,
-    pub(crate) config: Arc<Config>,
+    pub(crate) in_force: Arc<InForce>,
     pub(crate) token: FencingToken,
-    pub(crate) kind: Kind,
-    pub(crate) job_key: String,
-    pub(crate) in_doubt: InDoubtPolicy,
+    pub(crate) policy: KindPolicy,
+    pub(crate) contents: Contents,
     pub(crate) output_max_bytes: usize,
 }
 
@@ -36,13 +35,13 @@ impl AttemptHost for StoreHost {
             name: name.clone(),
             fingerprint: fingerprint.to_vec(),
             others_running: self.daemon.running.others_of(self.token),
-            take_over: self.in_doubt == InDoubtPolicy::BeginAgain,
+            take_over: self.policy.in_doubt == InDoubtPolicy::BeginAgain,
             now_ms: self.daemon.now_ms(),
         };
         let idempotency_key = self
             .daemon
             .store
-            .downstream_key(self.kind.as_str(), &self.job_key, name)
+            .downstream_key(self.policy.kind.as_str(), &self.contents.key, name)
             .map_err(|error| self.unavailable("begun", name, &error, BeginError::Unavailable))?;
         let found = self.daemon.store.begin_step(begin).await;
         match found.map_err(|error| self.unavailable("begun", name, &error, BeginError::Unavailable))? {
@@ -51,7 +50,7 @@ impl AttemptHost for StoreHost {
             StepBegun::Applied { result, other_fingerprint } => {
                 metrics::duplicate_prevented("step");
                 if other_fingerprint {
-                    metrics::other_fingerprint(self.kind.as_str());
+                    metrics::other_fingerprint(self.policy.kind.as_str());
                     tracing::warn!(token = %self.token, step = %name, "an applied step was begun again with another fingerprint");
                 }
                 Ok(Begun::Applied { result })
@@ -66,6 +65,7 @@ impl AttemptHost for StoreHost {
         if result.len() > self.output_max_bytes {
             return Err(CompleteError::TooLarge);
         }
+        let effects = redact_notes(&self.in_force, &self.policy, Some(&self.contents), effects).await;
         let mut failures = 0;
         let ended = loop {
             let now_ms = self.daemon.now_ms();
@@ -111,7 +111,7 @@ impl AttemptHost for StoreHost {
     }
 
     fn check_new_job(&self, job: &NewJob) -> Result<(), EnqueueRefusal> {
-        intake::check_new_job(&self.config, job)
+        intake::check_new_job(&self.in_force.config, job)
     }
 }
 

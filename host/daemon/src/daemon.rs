@@ -7,10 +7,10 @@ use std::{
 };
 
 use leasehold_domain::{Digest, HandlerName, JobId, TimestampMs, refusals::Refusals};
-use leasehold_sandbox::{Prepared, Sandbox};
+use leasehold_sandbox::{Prepared, REHEARSALS_MAX, Sandbox};
 use leasehold_store::Store;
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::sync::{Notify, broadcast, watch};
+use tokio::sync::{Notify, Semaphore, broadcast, watch};
 
 use crate::{alerts::Alerts, artefacts::Artefacts, clock::Clock, config::Config, running::RunningAttempts};
 
@@ -56,6 +56,8 @@ pub struct Daemon {
     pub(crate) stopping: AtomicBool,
     /// Held while leases are taken, until their attempts are in memory.
     pub(crate) leasing: tokio::sync::Mutex<()>,
+    /// The places for rehearsals, beside the slots for jobs.
+    pub(crate) rehearsals: Arc<Semaphore>,
     ended: broadcast::Sender<JobId>,
     /// Rung when a member of a bulk replay may have become due.
     pub(crate) bulk_replay_due: Notify,
@@ -96,6 +98,7 @@ impl Daemon {
             reap: Notify::new(),
             stopping: AtomicBool::new(false),
             leasing: tokio::sync::Mutex::default(),
+            rehearsals: Arc::new(Semaphore::new(REHEARSALS_MAX)),
             ended: broadcast::Sender::new(ENDED_BACKLOG),
             bulk_replay_due: Notify::new(),
             bulk_replay_changes: watch::Sender::default(),

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_domain::{
-    KindPolicy,
+    Effect, KindPolicy, Note,
     redaction::{Masker, Miss, REDACTED, Subject},
 };
 use leasehold_store::Contents;
@@ -89,7 +89,68 @@ fn whole(texts: Texts) -> Redacted {
     Redacted { texts: texts.map(|_| REDACTED.to_owned()), view: WHOLE_VIEW.to_owned(), misses: Vec::new() }
 }
 
+/// Masks with everything that is known of a job, of each of its payloads if it has several; nothing comes back when that fails or takes too long.
+pub(crate) async fn with_maskers<T: Send + 'static>(
+    in_force: &Arc<InForce>,
+    policy: &KindPolicy,
+    contents: Vec<Contents>,
+    mask: impl FnOnce(&[Masker]) -> T + Send + 'static,
+) -> Option<T> {
+    let (in_force, policy) = (Arc::clone(in_force), policy.clone());
+    let work = move || {
+        panics::caught(|| {
+            let maskers: Vec<_> = contents.iter().map(|contents| masker(&in_force, &policy, contents)).collect();
+            mask(&maskers)
+        })
+    };
+    tokio::time::timeout(PATIENCE, tokio::task::spawn_blocking(work)).await.ok()?.ok()?
+}
+
+/// Masks the texts of notes among effects, before any of it is kept: on another job's record it is shown in the clear.
+pub(crate) async fn redact_notes(
+    in_force: &Arc<InForce>,
+    policy: &KindPolicy,
+    contents: Option<&Contents>,
+    mut effects: Vec<Effect>,
+) -> Vec<Effect> {
+    let texts: Vec<_> = notes(&mut effects).map(|note| note.text.clone()).collect();
+    if texts.is_empty() {
+        return effects;
+    }
+    let masked = match contents {
+        Some(contents) => {
+            let mask = move |maskers: &[Masker]| -> Vec<String> {
+                let mask = |text: &String| maskers.iter().fold(text.clone(), |text, masker| masker.text(&text));
+                texts.iter().map(mask).collect()
+            };
+            with_maskers(in_force, policy, vec![contents.clone()], mask).await
+        }
+        None => None,
+    };
+    let mut masked = masked.unwrap_or_default().into_iter();
+    for note in notes(&mut effects) {
+        note.text = masked.next().unwrap_or_else(|| REDACTED.to_owned());
+    }
+    effects
+}
+
+fn notes(effects: &mut [Effect]) -> impl Iterator<Item = &mut Note> {
+    effects.iter_mut().filter_map(|effect| match effect {
+        Effect::Annotate(note) => Some(note),
+        _ => None,
+    })
+}
+
 fn mask(in_force: &InForce, policy: &KindPolicy, contents: &Contents, texts: Texts) -> Redacted {
+    let masker = masker(in_force, policy, contents);
+    Redacted {
+        texts: texts.map(|text| masker.text(&text)),
+        view: masker.payload_view().to_owned(),
+        misses: masker.misses().to_vec(),
+    }
+}
+
+fn masker(in_force: &InForce, policy: &KindPolicy, contents: &Contents) -> Masker {
     fail::fail_point!("redact.mask");
     let subject = Subject {
         payload: &contents.payload,
@@ -101,10 +162,5 @@ fn mask(in_force: &InForce, policy: &KindPolicy, contents: &Contents, texts: Tex
     let secrets = grants
         .into_iter()
         .flat_map(|grants| grants.secrets.iter().filter_map(|name| grants.settings.get(name)).map(String::as_bytes));
-    let masker = Masker::new(in_force.config.redaction_rules(&policy.kind), subject, secrets);
-    Redacted {
-        texts: texts.map(|text| masker.text(&text)),
-        view: masker.payload_view().to_owned(),
-        misses: masker.misses().to_vec(),
-    }
+    Masker::new(in_force.config.redaction_rules(&policy.kind), subject, secrets)
 }

@@ -17,7 +17,7 @@ use crate::{
     attempt::Ended,
     daemon::{Daemon, InForce},
     metrics,
-    redact::{Redacted, Texts, redact},
+    redact::{Redacted, Texts, redact, redact_notes},
 };
 
 /// The delay between tries to write a verdict.
@@ -123,7 +123,7 @@ async fn prepare(
             trap: texts.trap,
         },
         verdict,
-        effects: ended.effects,
+        effects: redact_notes(in_force, policy, contents, ended.effects).await,
         dead_letter: dies.then(|| DeadLetterText {
             view,
             masked_key: REDACTED.to_owned(),
@@ -149,7 +149,7 @@ fn texts(decision: &Decision, ended: &Ended) -> Texts {
     }
 }
 
-fn log_text(lines: &[LogLine]) -> String {
+pub(crate) fn log_text(lines: &[LogLine]) -> String {
     let lines: Vec<_> = lines.iter().map(|line| format!("{}: {}", line.level.as_str(), line.text)).collect();
     lines.join("\n")
 }

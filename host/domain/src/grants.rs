@@ -17,6 +17,8 @@ pub struct Grants {
     pub stores: BTreeMap<String, StoreAccess>,
     /// Kinds that the handler may enqueue through the outbox; all kinds when absent.
     pub enqueue: Option<BTreeSet<String>>,
+    /// Kinds on whose jobs' records the handler may make notes.
+    pub annotate: BTreeSet<String>,
 }
 
 impl Grants {
@@ -35,6 +37,7 @@ impl std::fmt::Debug for Grants {
             .field("settings", &self.settings.keys().collect::<Vec<_>>())
             .field("stores", &self.stores)
             .field("enqueue", &self.enqueue)
+            .field("annotate", &self.annotate)
             .finish_non_exhaustive()
     }
 }

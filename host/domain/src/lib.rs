@@ -31,7 +31,7 @@ pub use ids::{
     ReplayId, StepName, VersionId,
 };
 pub use job::{Cause, JobState};
-pub use outcome::{Effect, NewJob, Outcome, Problem, Said, StopReason};
+pub use outcome::{Effect, NewJob, Note, Outcome, Problem, Said, StopReason};
 pub use policy::{InDoubtPolicy, KindPolicy};
 pub use verdict::{JobFacts, Verdict, decide};
 

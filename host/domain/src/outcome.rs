@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DurationMs, ErrorClass, Kind, Lane, StepName, ids::JobKey};
+use crate::{DurationMs, ErrorClass, JobId, Kind, Lane, StepName, ids::JobKey};
 
 /// What went wrong: a class, and words for a person that are not redacted yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,6 +132,21 @@ pub struct NewJob {
     pub metadata: Vec<(String, String)>,
 }
 
+/// A note on the record of another job. It changes nothing of that job itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// The other job's kind; on a job of another kind no note is made.
+    pub kind: Kind,
+    /// The other job.
+    pub job: JobId,
+    /// What tells notes of one class apart: of the same key, one is made.
+    pub key: String,
+    /// What it is about.
+    pub class: ErrorClass,
+    /// For a person. It may hold personal data until it has been redacted.
+    pub text: String,
+}
+
 /// Something a guest had the host keep, made real with the job's success.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -154,4 +169,6 @@ pub enum Effect {
         /// The value's key.
         key: String,
     },
+    /// A note on the record of another job.
+    Annotate(Note),
 }

@@ -14,7 +14,7 @@ use leasehold_domain::{
 use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::{
-    AttemptHost,
+    Answers, AttemptHost,
     job_log::JobLog,
     ledger::Ledger,
     stop::{Ended, StopSwitch},
@@ -32,6 +32,8 @@ pub(crate) struct Attempt {
     pub(crate) limits: AttemptLimits,
     pub(crate) in_doubt: InDoubtPolicy,
     pub(crate) deadline: Instant,
+    /// Who answers requests in the network's place, if somebody does.
+    pub(crate) answers: Option<Answers>,
     pub(crate) stop: Arc<StopSwitch>,
     pub(crate) log: Arc<JobLog>,
     /// Set while the guest gives way to others in the middle of its own code.
@@ -47,6 +49,7 @@ impl Attempt {
         limits: &AttemptLimits,
         in_doubt: InDoubtPolicy,
         deadline: Instant,
+        answers: Option<Answers>,
         stop: Arc<StopSwitch>,
     ) -> Self {
         Self {
@@ -55,6 +58,7 @@ impl Attempt {
             limits: limits.clone(),
             in_doubt,
             deadline,
+            answers,
             stop,
             log: Arc::new(JobLog::new(limits.log_lines_max, limits.log_max_bytes)),
             yielding: AtomicBool::new(false),
@@ -181,6 +185,6 @@ impl Attempt {
             response_max_bytes: 0,
         };
         let host = Arc::new(crate::prepare::NoHost);
-        Self::new(host, Arc::default(), &limits, InDoubtPolicy::BeginAgain, deadline, Arc::default())
+        Self::new(host, Arc::default(), &limits, InDoubtPolicy::BeginAgain, deadline, None, Arc::default())
     }
 }

@@ -11,6 +11,7 @@ wasmtime::component::bindgen!({
             import leasehold:job/types@0.1.0;
             import leasehold:job/steps@0.1.0;
             import leasehold:job/outbox@0.1.0;
+            import leasehold:job/records@0.1.0;
             import wasi:keyvalue/store@0.2.0-draft;
             import wasi:logging/logging@0.1.0-draft;
             use leasehold:job/types@0.1.0.{job, success, failure};

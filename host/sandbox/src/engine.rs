@@ -11,8 +11,10 @@ use crate::{SandboxConfig, SandboxError};
 
 /// How often a running guest is looked at.
 const EPOCH_TICK: Duration = Duration::from_millis(1);
-/// Places beyond the slots, for instantiating on trial.
-const SPARE_SLOTS: usize = 2;
+/// Places beyond the slots: one for instantiating on trial, the others for rehearsals, which never take a job's place.
+const SPARE_SLOTS: usize = 1 + REHEARSALS_MAX;
+/// How many rehearsals may run at once beside the jobs.
+pub const REHEARSALS_MAX: usize = 2;
 /// A component that was built with adapters has a handful of core instances, one composed of several has more.
 const CORE_INSTANCES_PER_GUEST: u32 = 16;
 const MEMORIES_PER_GUEST: u32 = 4;
@@ -147,7 +149,7 @@ mod tests {
         let limits = PoolLimits::of(&config(8)).unwrap();
         assert_eq!(
             limits.to_string(),
-            "8 slots: 10 component instances, 160 core instances, 40 memories of at most 65536 KiB, 80 tables, 10 \
+            "8 slots: 11 component instances, 176 core instances, 44 memories of at most 65536 KiB, 88 tables, 11 \
              stacks of 512 KiB"
         );
     }

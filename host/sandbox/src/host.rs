@@ -7,6 +7,8 @@ use leasehold_domain::{
     AttemptNumber, Effect, InDoubtPolicy, JobId, JobKey, Kind, Lane, NewJob, StepName, TimestampMs,
 };
 
+use crate::Answers;
+
 /// The host of one attempt.
 ///
 /// A call about a step, once made, runs to its end, also when its guest is stopped meanwhile; a report waits for it. A
@@ -146,4 +148,6 @@ pub struct AttemptRequest {
     pub deadline: Instant,
     /// What is done about a step in doubt.
     pub in_doubt: InDoubtPolicy,
+    /// Who answers requests in the network's place; the network itself when absent.
+    pub answers: Option<Answers>,
 }

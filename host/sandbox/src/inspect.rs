@@ -13,8 +13,8 @@ use crate::ComponentError;
 const HANDLER_SECTION: &str = "leasehold:handler";
 /// What there is, for messages.
 const OFFERED: &str = "leasehold:job 0.1, wasi:clocks, wasi:random, wasi:io, wasi:cli and wasi:filesystem 0.2 (without \
-                       files), wasi:logging 0.1.0-draft, and by grant wasi:http 0.2, wasi:config 0.2.0-rc.1 and \
-                       wasi:keyvalue 0.2.0-draft";
+                       files), wasi:logging 0.1.0-draft, and by grant wasi:http 0.2, wasi:config 0.2.0-rc.1, \
+                       wasi:keyvalue 0.2.0-draft and leasehold:job/records 0.1";
 const MAGIC: &[u8] = b"\0asm";
 
 /// What a component says of itself.
@@ -62,6 +62,7 @@ enum Access {
     Outbound,
     Settings,
     Stores,
+    Records,
     Never,
 }
 
@@ -123,6 +124,7 @@ fn needs(inspection: &Inspection, grants: &Grants) -> Vec<Need> {
     let grant_of = |import: &str| match access(import) {
         Access::Outbound if grants.outbound.is_empty() => Some("outbound = [\"GET,POST https://HOST\"]"),
         Access::Settings if !grants.reads_settings() => Some("settings = { KEY = \"value\" }"),
+        Access::Records if grants.annotate.is_empty() => Some("annotate = [\"KIND\"]"),
         Access::Stores if grants.stores.is_empty() => Some("stores = { STORE = \"read-write\" }"),
         _ => None,
     };
@@ -141,6 +143,7 @@ fn access(import: &str) -> Access {
     let Some((package, interface)) = path.split_once('/') else { return Access::Never };
     match (package, interface) {
         ("leasehold:job", "types" | "steps" | "outbox") if is_series(version, "0.1.") => Access::Always,
+        ("leasehold:job", "records") if is_series(version, "0.1.") => Access::Records,
         ("wasi:clocks", "wall-clock" | "monotonic-clock")
         | ("wasi:random", "random" | "insecure" | "insecure-seed")
         | ("wasi:io", "error" | "poll" | "streams")
@@ -208,6 +211,7 @@ mod tests {
         let table = [
             ("leasehold:job/steps@0.1.0", Access::Always),
             ("leasehold:job/steps@0.2.0", Access::Never),
+            ("leasehold:job/records@0.1.0", Access::Records),
             ("leasehold:job/secrets@0.1.0", Access::Never),
             ("wasi:cli/stderr@0.2.3", Access::Always),
             ("wasi:cli/stderr@0.3.0", Access::Never),

@@ -26,8 +26,9 @@ pub(crate) async fn run(
     stop: Arc<StopSwitch>,
 ) -> RunReport {
     let begun = Instant::now();
-    let AttemptRequest { job, deadline, in_doubt } = request;
-    let attempt = Arc::new(Attempt::new(host, prepared.grants().clone(), prepared.limits(), in_doubt, deadline, stop));
+    let AttemptRequest { job, deadline, in_doubt, answers } = request;
+    let grants = prepared.grants().clone();
+    let attempt = Arc::new(Attempt::new(host, grants, prepared.limits(), in_doubt, deadline, answers, stop));
     let mut store = state::store(&engine, &attempt, prepared.settings());
     let end = drive(&mut store, &prepared, &job_of(job), &attempt).await;
     let requests_in_flight = attempt.ledger().requests_in_flight;

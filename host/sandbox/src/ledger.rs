@@ -274,7 +274,7 @@ fn note_write(written: &mut BTreeMap<ValueKey, Written>, effect: &Effect) {
     match effect {
         Effect::Set { store, key, value } => written.insert((store.clone(), key.clone()), Written::Set(value.clone())),
         Effect::Delete { store, key } => written.insert((store.clone(), key.clone()), Written::Removed),
-        Effect::Enqueue(_) => None,
+        Effect::Enqueue(_) | Effect::Annotate(_) => None,
     };
 }
 

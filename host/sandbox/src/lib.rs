@@ -26,6 +26,7 @@ mod state;
 mod stop;
 mod threads;
 
+pub use engine::REHEARSALS_MAX;
 pub use error::{ComponentError, SandboxError};
 pub use host::{
     AttemptHost, AttemptRequest, BeginError, Begun, CompleteError, EnqueueRefusal, JobView, ReplayView,
@@ -34,6 +35,7 @@ pub use host::{
 pub use inspect::{Inspection, Need, inspect};
 pub use job_log::{LogLevel, LogLine};
 pub use ledger::StepCounts;
+pub use outbound::answers::{Answered, Answers, OutboundRequest};
 pub use prepare::Prepared;
 pub use report::{RunReport, RunningGuest};
 pub use sandbox::{Sandbox, SandboxConfig};

@@ -131,6 +131,7 @@ pub(crate) async fn try_out(engine: Engine, prepared: Prepared) -> Result<(), Co
         prepared.limits(),
         InDoubtPolicy::DeadLetter,
         deadline,
+        None,
         Arc::default(),
     ));
     let mut store = state::store(&engine, &attempt, prepared.settings());

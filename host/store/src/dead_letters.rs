@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::{
     Store, StoreError, audit,
+    notes::{self, NoteRecord},
     read::{AttemptRecord, Page, StepRecord, StepRunRecord, attempts_of, step_runs_of, steps_of},
     replay::{ReplayRecord, replays_of},
     writer::Urgency,
@@ -80,6 +81,8 @@ pub struct DeadLetter {
     pub step_runs: Vec<StepRunRecord>,
     /// The job's replays.
     pub replays: Vec<ReplayRecord>,
+    /// What other jobs noted on the job.
+    pub notes: Vec<NoteRecord>,
 }
 
 /// What became of a request to discard.
@@ -205,6 +208,7 @@ fn show(connection: &Connection, id: DeadLetterId) -> Result<Option<DeadLetter>,
         steps: steps_of(connection, job)?,
         step_runs: step_runs_of(connection, job)?,
         replays: replays_of(connection, job)?,
+        notes: notes::of_job(connection, job)?,
     }))
 }
 

@@ -9,9 +9,19 @@ use crate::{
     enqueue::{self, EnqueueAnswer, EnqueueContext, EnqueueJob, SealedJob},
     job_ids,
     keys::Keys,
+    notes,
     seal::Purpose,
     values,
 };
+
+/// The job with whose success effects become real.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MadeBy<'a> {
+    pub(crate) job: i64,
+    pub(crate) kind: &'a str,
+    /// Who enqueued it; what it enqueues is theirs too.
+    pub(crate) enqueued_by: &'a str,
+}
 
 /// Keeps a completed step's effects, sealed, until the job succeeds.
 pub(crate) fn keep(
@@ -33,13 +43,24 @@ pub(crate) fn keep(
 
 /// What completed steps of a job have kept, in order.
 pub(crate) fn kept(connection: &Connection, keys: &Keys, job: i64) -> Result<Vec<Effect>, StoreError> {
+    Ok(kept_by_step(connection, keys, job)?.into_iter().map(|(_, effect)| effect).collect())
+}
+
+/// What completed steps of a job have kept, in order, each with its step's name.
+pub(crate) fn kept_by_step(
+    connection: &Connection,
+    keys: &Keys,
+    job: i64,
+) -> Result<Vec<(String, Effect)>, StoreError> {
     let mut statement =
-        connection.prepare_cached("SELECT effect_sealed FROM step_effects WHERE job_id = ?1 ORDER BY id")?;
-    let sealed = statement.query_map([job], |row| row.get::<_, Vec<u8>>(0))?;
+        connection.prepare_cached("SELECT step, effect_sealed FROM step_effects WHERE job_id = ?1 ORDER BY id")?;
+    let sealed = statement.query_map([job], |row| Ok((row.get(0)?, row.get::<_, Vec<u8>>(1)?)))?;
     sealed
-        .map(|sealed| {
-            let text = keys.sealer.open(Purpose::StepEffect, job, &sealed?)?;
-            serde_json::from_slice(&text).map_err(|error| StoreError::Unexpected(error.to_string()))
+        .map(|row| {
+            let (step, sealed) = row?;
+            let text = keys.sealer.open(Purpose::StepEffect, job, &sealed)?;
+            let effect = serde_json::from_slice(&text).map_err(|error| StoreError::Unexpected(error.to_string()))?;
+            Ok((step, effect))
         })
         .collect()
 }
@@ -48,16 +69,15 @@ pub(crate) fn kept(connection: &Connection, keys: &Keys, job: i64) -> Result<Vec
 pub(crate) fn apply(
     connection: &Connection,
     keys: &Keys,
-    job: i64,
     of_attempt: &[Effect],
-    enqueued_by: &str,
+    by: MadeBy<'_>,
     context: EnqueueContext,
 ) -> Result<(), StoreError> {
-    let of_steps = kept(connection, keys, job)?;
+    let of_steps = kept(connection, keys, by.job)?;
     for effect in of_steps.iter().chain(of_attempt) {
-        apply_one(connection, keys, effect, enqueued_by, context)?;
+        apply_one(connection, keys, effect, by, context)?;
     }
-    forget(connection, job)
+    forget(connection, by.job)
 }
 
 /// Drops what a job's steps have kept, once the job has ended.
@@ -70,13 +90,14 @@ fn apply_one(
     connection: &Connection,
     keys: &Keys,
     effect: &Effect,
-    enqueued_by: &str,
+    by: MadeBy<'_>,
     context: EnqueueContext,
 ) -> Result<(), StoreError> {
     match effect {
-        Effect::Enqueue(job) => enqueue_one(connection, keys, job, enqueued_by, context),
+        Effect::Enqueue(job) => enqueue_one(connection, keys, job, by.enqueued_by, context),
         Effect::Set { store, key, value } => values::set(connection, keys, store, key, value, context.now_ms),
         Effect::Delete { store, key } => values::delete(connection, keys, store, key),
+        Effect::Annotate(note) => notes::make(connection, keys, note, by, context.now_ms),
     }
 }
 

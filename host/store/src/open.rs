@@ -25,6 +25,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_queue.sql"),
     include_str!("../migrations/0002_bulk_replays.sql"),
     include_str!("../migrations/0003_incidents.sql"),
+    include_str!("../migrations/0004_job_notes.sql"),
     include_str!("../migrations/0005_tokens.sql"),
     include_str!("../migrations/0007_queue_mends.sql"),
 ];

@@ -9,7 +9,8 @@ use std::{
 };
 
 use leasehold_domain::{
-    Cause, Digest, Effect, FencingToken, HandlerName, HandlerVersion, Kind, Lane, StepName, Verdict, ids::JobKey,
+    Cause, Digest, Effect, ErrorClass, FencingToken, HandlerName, HandlerVersion, Kind, Lane, Note, StepName, Verdict,
+    ids::JobKey,
 };
 use rusqlite::{
     Connection,
@@ -66,7 +67,16 @@ fn settlement(token: FencingToken, verdict: Verdict, now_ms: i64) -> Settlement 
         now_ms,
         verdict,
         attempt: AttemptRecordText { ended_as: "done", ..AttemptRecordText::default() },
-        effects: vec![Effect::Set { store: "s".into(), key: "k".into(), value: b"v".to_vec() }],
+        effects: vec![
+            Effect::Set { store: "s".into(), key: "k".into(), value: b"v".to_vec() },
+            Effect::Annotate(Note {
+                kind: Kind::new("k").unwrap(),
+                job: token.job,
+                key: "n".into(),
+                class: ErrorClass::new("c"),
+                text: "t".into(),
+            }),
+        ],
         dead_letter: Some(DeadLetterText {
             view: "{}".into(),
             masked_key: "k".into(),

@@ -10,6 +10,7 @@ use crate::{
     claim::Contents,
     dead_letters::DeadLetterSummary,
     enqueue::key_digest,
+    notes::{self, NoteRecord},
     replay::{ReplayRecord, replays_of},
     rows::{ended_state, live_state},
     seal::Purpose,
@@ -92,6 +93,8 @@ pub struct JobRecord {
     pub replays: Vec<ReplayRecord>,
     /// Its dead letters, the latest first.
     pub dead_letters: Vec<DeadLetterSummary>,
+    /// What other jobs noted on it.
+    pub notes: Vec<NoteRecord>,
 }
 
 /// What happened under one lease.
@@ -280,6 +283,7 @@ fn show(connection: &Connection, id: JobId) -> Result<Option<JobRecord>, StoreEr
         step_runs: step_runs_of(connection, id)?,
         replays: replays_of(connection, id)?,
         dead_letters: crate::dead_letters::of_job(connection, id)?,
+        notes: notes::of_job(connection, id)?,
     }))
 }
 

@@ -14,7 +14,7 @@ const BATCH: i64 = 500;
 pub struct Retention {
     /// Jobs that ended before this are forgotten whole, and their keys may be used again.
     pub forget_ended_before_ms: TimestampMs,
-    /// Jobs that ended before this lose their attempts, key, metadata and result.
+    /// Jobs that ended before this lose their attempts, notes, key, metadata and result.
     pub trim_ended_before_ms: TimestampMs,
     /// So do the oldest ones beyond this number.
     pub ended_jobs_max: u64,
@@ -86,6 +86,7 @@ fn count_untrimmed(connection: &Connection) -> Result<i64, StoreError> {
 /// Lets go of what an ended job is looked at for. Its steps stay as long as its key.
 fn trim(connection: &Connection, job: i64) -> Result<(), StoreError> {
     connection.prepare_cached("DELETE FROM attempts WHERE job_id = ?1")?.execute([job])?;
+    connection.prepare_cached("DELETE FROM job_notes WHERE job_id = ?1")?.execute([job])?;
     connection
         .prepare_cached("UPDATE ended_jobs SET trimmed = 1, extras_sealed = x'', result_sealed = NULL WHERE id = ?1")?
         .execute([job])?;
@@ -102,6 +103,7 @@ fn forget(connection: &Connection, job: i64) -> Result<(), StoreError> {
         .execute([job])?;
     for sql in [
         "DELETE FROM attempts WHERE job_id = ?1",
+        "DELETE FROM job_notes WHERE job_id = ?1",
         "DELETE FROM steps WHERE job_id = ?1",
         "DELETE FROM step_runs WHERE job_id = ?1",
         "DELETE FROM step_effects WHERE job_id = ?1",

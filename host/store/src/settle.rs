@@ -5,7 +5,13 @@ use leasehold_domain::{Cause, Effect, FencingToken, JobState, TimestampMs, Verdi
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::{
-    Store, StoreError, arrivals, effects, enqueue::EnqueueContext, handlers, keys::Keys, lanes, seal::Purpose,
+    Store, StoreError, arrivals,
+    effects::{self, MadeBy},
+    enqueue::EnqueueContext,
+    handlers,
+    keys::Keys,
+    lanes,
+    seal::Purpose,
     writer::Urgency,
 };
 
@@ -210,7 +216,8 @@ fn apply_effects(
         priority_step_ms: settlement.priority_step_ms,
         depth_max: u64::MAX,
     };
-    effects::apply(connection, keys, settlement.token.job.0, &settlement.effects, &job.enqueued_by, context)
+    let by = MadeBy { job: settlement.token.job.0, kind: &job.kind, enqueued_by: &job.enqueued_by };
+    effects::apply(connection, keys, &settlement.effects, by, context)
 }
 
 /// Puts a job back to wait. A release gives its attempt back.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use leasehold_domain::{AttemptNumber, Effect, FencingToken, StepName, TimestampMs};
+use leasehold_domain::{AttemptNumber, Effect, FencingToken, JobId, StepName, TimestampMs};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::{Store, StoreError, effects, keys::Keys, rows::lease_is_live, seal::Purpose, writer::Urgency};
@@ -28,10 +28,13 @@ pub struct BeginStep {
 impl BeginStep {
     /// A fingerprint may be made of personal data in a way that can be guessed; only a keyed digest of it is kept.
     fn with_digested_fingerprint(self, keys: &Keys) -> Self {
-        let parts = [&self.token.job.0.to_be_bytes()[..], self.name.as_str().as_bytes(), &self.fingerprint];
-        let fingerprint = keys.digest("step fingerprint", &parts).to_vec();
+        let fingerprint = digested(keys, self.token.job, &self.name, &self.fingerprint);
         Self { fingerprint, ..self }
     }
+}
+
+fn digested(keys: &Keys, job: JobId, name: &StepName, fingerprint: &[u8]) -> Vec<u8> {
+    keys.digest("step fingerprint", &[&job.0.to_be_bytes()[..], name.as_str().as_bytes(), fingerprint]).to_vec()
 }
 
 /// What a begin found.
@@ -93,6 +96,31 @@ impl Store {
             .await
     }
 
+    /// What a begin of a step would find while no guest runs the job. Nothing is begun.
+    pub async fn look_at_step(
+        &self,
+        job: JobId,
+        name: StepName,
+        fingerprint: Vec<u8>,
+    ) -> Result<StepBegun, StoreError> {
+        let keys = Arc::clone(&self.shared.keys);
+        self.ask(move |connection| {
+            let keys = keys.get()?;
+            let Some(step) = find(connection, job.0, name.as_str())? else { return Ok(StepBegun::Fresh) };
+            let other_fingerprint = step.fingerprint != digested(keys, job, &name, &fingerprint);
+            match (step.state.as_str(), step.result_sealed) {
+                ("applied", Some(sealed)) => {
+                    let result = open_result(keys, job, &name, &sealed)?;
+                    Ok(StepBegun::Applied { result, other_fingerprint })
+                }
+                ("taken_back", _) => Ok(StepBegun::Fresh),
+                _ if other_fingerprint => Ok(StepBegun::Conflict),
+                _ => Ok(StepBegun::InDoubt),
+            }
+        })
+        .await
+    }
+
     /// Stores a step's result and what it will enqueue and store, durably.
     pub async fn complete_step(
         &self,
@@ -147,8 +175,7 @@ fn begin_under_lease(connection: &Connection, keys: &Keys, begin: &BeginStep) ->
     };
     match (step.state.as_str(), step.result_sealed) {
         ("applied", Some(sealed)) => {
-            let result =
-                keys.sealer.open_named(Purpose::StepResult, begin.token.job.0, begin.name.as_str(), &sealed)?.to_vec();
+            let result = open_result(keys, begin.token.job, &begin.name, &sealed)?;
             Ok(StepBegun::Applied { result, other_fingerprint: step.fingerprint != begin.fingerprint })
         }
         _ if step.begun_by == attempt => Ok(StepBegun::Conflict),
@@ -158,6 +185,10 @@ fn begin_under_lease(connection: &Connection, keys: &Keys, begin: &BeginStep) ->
         _ if begin.take_over => record_begin(connection, begin, StepBegun::InDoubt),
         _ => Ok(StepBegun::InDoubt),
     }
+}
+
+fn open_result(keys: &Keys, job: JobId, name: &StepName, sealed: &[u8]) -> Result<Vec<u8>, StoreError> {
+    Ok(keys.sealer.open_named(Purpose::StepResult, job.0, name.as_str(), sealed)?.to_vec())
 }
 
 fn find(connection: &Connection, job: i64, name: &str) -> Result<Option<StepRow>, StoreError> {

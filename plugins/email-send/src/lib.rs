@@ -2,7 +2,9 @@
 //!
 //! **Payload**: `{"to": "…", "subject": "…"}` with `from`, `text`, `html` as wanted; further fields go to the API as they
 //! stand. **Settings**: `endpoint` (the API's URL), `api_key` (a secret, sent as a bearer token), `from` (for payloads that
-//! have none). **Key-value store**: `suppressions`, to read and to write; its keys are recipients, trimmed and in lower case.
+//! have none). **Key-value stores**: `suppressions`, to read and to write; its keys are recipients, trimmed and in lower case.
+//! `messages`, to read and to write, if it is granted: there the job's id is kept under the id that the API gave the message,
+//! so that `email-bounce` finds the job. It grows by one value with each message; nothing removes them.
 //!
 //! The message goes out in one step, `send`. How the API's answer is read:
 //!
@@ -24,7 +26,7 @@
 
 mod answer;
 
-use leasehold_guest::{Failure, Job, StepError, Success, http, keyvalue, once, settings};
+use leasehold_guest::{Failure, Job, StepError, Success, http, keyvalue, log, once, settings};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -85,6 +87,9 @@ fn handle(job: Job<Email>) -> Result<Success, Failure> {
             .json(&message)
             .timeout_ms(TIMEOUT_MS);
         let sent = answer::read(&request.send()?)?;
+        if let Sent::Accepted { message_id: Some(message_id) } = &sent {
+            remember(message_id, job.id);
+        }
         if let Sent::HardBounce { code } = &sent {
             // Written inside the step, it becomes visible with the job's success, whichever attempt that is.
             suppressions.set(&recipient, code.as_bytes()).map_err(|error| StepError::not_applied(error.into()))?;
@@ -94,6 +99,15 @@ fn handle(job: Job<Email>) -> Result<Success, Failure> {
     match sent {
         Sent::Accepted { message_id } => Success::done_json(&serde_json::json!({ "message_id": message_id })),
         Sent::HardBounce { code } => Ok(Success::suppressed(format!("hard bounce: {code}"))),
+    }
+}
+
+/// Keeps which job sent the message, for its bounces. The message is on its way: that this fails is no reason to send it
+/// again.
+fn remember(message_id: &str, job: u64) {
+    match keyvalue::open("messages").and_then(|messages| messages.set(message_id, job.to_string().as_bytes())) {
+        Ok(()) | Err(keyvalue::Error::NoSuchStore | keyvalue::Error::AccessDenied) => {}
+        Err(keyvalue::Error::Other(_)) => log::warn("a bounce of this message will not be on the job's record"),
     }
 }
 

@@ -58,6 +58,16 @@ fn a_message_is_sent_with_the_key_and_its_id_is_the_result() {
 }
 
 #[test]
+fn e3_which_job_sent_the_message_is_known_with_its_success() {
+    let host = host().store("messages").answer(Answer::status(202).json(&json!({ "id": "m-1" })));
+    let lost = host.run(|job| handle(job).and(Err(Failure::retry("step.lease_lost", ""))), job());
+    assert!(lost.is_err());
+    assert_eq!(host.value("messages", "m-1"), None);
+    assert!(host.run(handle, job().attempt(2)).is_ok());
+    assert_eq!((host.value("messages", "m-1").as_deref(), host.requests().len()), (Some(&b"1"[..]), 1));
+}
+
+#[test]
 fn i1_a_message_that_was_sent_before_is_not_sent_again() {
     let host = host().answer(Answer::status(200).json(&json!({ "messageId": "m-1" })));
     let first = host.run(handle, job());

@@ -11,24 +11,25 @@ use crate::{
 
 const API_KEY: &str = "email-api-key-4711";
 
-fn config(server: &Server) -> ConfigText {
+pub fn config(server: &Server) -> ConfigText {
     let url = server.url();
     let quick = "attempts = 3\nbackoff = { min = \"10ms\", max = \"50ms\" }\nowner = \"messaging\"";
     ConfigText::default().handler("stores = { suppressions = \"read\" }").more(&format!(
         "\"downstream.rate_limited\" = \"rate-limited\"\n\"downstream.unavailable\" = \"retry\"\n\
          \"email.soft_bounce\" = \"retry\"\n\"email.greylisted\" = \"retry\"\n\"email.unauthorized\" = \"rejected\"\n\
-         \"email.address_malformed\" = \"poison\"\n\
-         [handlers.email-send]\noutbound = [\"POST {url}\"]\nstores = {{ suppressions = \"read-write\" }}\n\
+         \"email.address_malformed\" = \"poison\"\n\"records.denied\" = \"rejected\"\n\
+         [handlers.email-send]\noutbound = [\"POST {url}\"]\nstores = {{ suppressions = \"read-write\", messages = \"read-write\" }}\n\
          settings = {{ endpoint = \"{url}/v1/messages\", from = \"shop@example.com\" }}\n\
          [handlers.email-send.secrets]\napi_key = {{ file = \"api-key\" }}\n\
-         [handlers.email-bounce]\nstores = {{ suppressions = \"read-write\" }}\n\
+         [handlers.email-bounce]\nstores = {{ suppressions = \"read-write\", messages = \"read\" }}\n\
+         enqueue = [\"email.bounce\"]\nannotate = [\"email.send\"]\n\
          [kinds.\"email.send\"]\nhandler = \"email-send\"\nin_doubt = \"begin-again\"\n{quick}\n\
          [kinds.\"email.bounce\"]\nhandler = \"email-bounce\"\n{quick}"
     ))
 }
 
 /// A daemon with the plugins live.
-fn start(server: &Server) -> Daemon {
+pub fn start(server: &Server) -> Daemon {
     let mut daemon = Daemon::prepare(&config(server));
     fs::write(daemon.directory().join("api-key"), API_KEY).unwrap();
     daemon.run();
@@ -43,20 +44,20 @@ fn provider(answers: Vec<Reply>) -> Server {
     Server::answering(move |_, number| answers.get(number).cloned().unwrap_or_else(accepted))
 }
 
-fn accepted() -> Reply {
+pub fn accepted() -> Reply {
     Reply::Status(202, Vec::new(), r#"{"id":"m-1"}"#.into())
 }
 
-fn refusal(status: u16, code: &str) -> Reply {
+pub fn refusal(status: u16, code: &str) -> Reply {
     Reply::Status(status, Vec::new(), json!({ "error": { "code": code } }).to_string())
 }
 
-fn enqueue(daemon: &Daemon, to: &str) -> i64 {
+pub fn enqueue(daemon: &Daemon, to: &str) -> i64 {
     daemon.enqueue("email.send", &json!({ "to": to, "subject": "Your order", "text": "Thank you" }), &[])
 }
 
 /// Sends a message; answers its job at its end.
-fn send(daemon: &Daemon, to: &str) -> Value {
+pub fn send(daemon: &Daemon, to: &str) -> Value {
     let job = enqueue(daemon, to);
     daemon.wait(job);
     daemon.job(job)
@@ -68,7 +69,7 @@ fn notify(daemon: &Daemon, recipient: &str, kind: &str) {
 }
 
 /// Why a recipient is on the suppression list, if so: read by another handler, which was granted the list.
-fn listed(daemon: &Daemon, recipient: &str) -> Value {
+pub fn listed(daemon: &Daemon, recipient: &str) -> Value {
     let act = json!({ "do": "kv", "ops": [{ "op": "get", "store": "suppressions", "key": recipient }] });
     let job = daemon.enqueue("job", &act, &[]);
     assert_eq!(daemon.wait(job), "done");
@@ -174,7 +175,7 @@ fn e3_a_bounce_that_comes_later_and_twice_leaves_one_list_and_the_ended_job() {
     notify(&daemon, "alice@example.com", "hard");
     notify(&daemon, "alice@example.com", "complaint");
     assert_eq!(listed(&daemon, "alice@example.com"), "hard_bounce");
-    assert_eq!(daemon.database().one::<i64>("SELECT count(*) FROM stored_values"), 1);
+    assert_eq!(daemon.database().one::<i64>("SELECT count(*) FROM stored_values WHERE store = 'suppressions'"), 1);
     assert_eq!(daemon.job(sent["id"].as_i64().unwrap())["state"], "done");
     assert_eq!(send(&daemon, "alice@example.com")["state"], "suppressed");
     assert_eq!(server.received().len(), 1);
@@ -191,7 +192,7 @@ fn e3_a_bounce_that_comes_before_the_sends_own_answer_leaves_the_same_list() {
         server.let_go();
         assert_eq!(daemon.wait(job), state);
         assert_ne!(listed(&daemon, "alice@example.com"), json!(null));
-        assert_eq!(daemon.database().one::<i64>("SELECT count(*) FROM stored_values"), 1);
+        assert_eq!(daemon.database().one::<i64>("SELECT count(*) FROM stored_values WHERE store = 'suppressions'"), 1);
         assert_eq!(send(&daemon, "alice@example.com")["state"], "suppressed");
         assert_eq!(server.received().len(), 1, "a recipient on the list was written to");
     }

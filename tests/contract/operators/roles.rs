@@ -38,6 +38,7 @@ fn needed(operation: Operation) -> Option<Role> {
         Operation::CancelJob
         | Operation::ReplayDeadLetter
         | Operation::DiscardDeadLetter
+        | Operation::RehearseDeadLetter
         | Operation::StartBulkReplay
         | Operation::StopBulkReplay
         | Operation::ResumeBulkReplay

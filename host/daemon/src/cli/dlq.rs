@@ -1,4 +1,4 @@
-//! `leasehold dlq`: lists, shows, replays and discards dead letters.
+//! `leasehold dlq`: lists, shows, rehearses, replays and discards dead letters.
 
 use clap::{Args, Subcommand};
 use leasehold_api::{
@@ -10,8 +10,8 @@ use serde_json::{json, value::RawValue};
 
 use super::{
     Failure, Session, bulk_replay, jobs,
-    payload::{Payload, PayloadSource},
-    reveal,
+    payload::{PayloadSource, corrected},
+    rehearse, reveal,
     text::{self, fields, section, short_digest, table, time},
 };
 
@@ -26,6 +26,8 @@ pub enum DlqCommand {
     Show(ShowArguments),
     /// Send dead letters' jobs back onto a live version: one by its id, many by --kind
     Replay(Box<ReplayArguments>),
+    /// Run a dead letter on any stored version with nothing applied, and see what it would do
+    Rehearse(rehearse::RehearseArguments),
     /// Give a dead letter up
     Discard(DiscardArguments),
     Reveal(reveal::RevealArguments),
@@ -120,6 +122,7 @@ pub async fn run(command: DlqCommand, session: &Session) -> Result<(), Failure> 
             session.output.show(&letter, shown)
         }
         DlqCommand::Replay(arguments) => replay(*arguments, session).await,
+        DlqCommand::Rehearse(arguments) => rehearse::run(arguments, session).await,
         DlqCommand::Reveal(arguments) => reveal::run(arguments, session).await,
         DlqCommand::Discard(DiscardArguments { id, reason }) => {
             session.client.discard(id, &DiscardRequest { reason }).await?;
@@ -170,11 +173,7 @@ async fn replay(arguments: ReplayArguments, session: &Session) -> Result<(), Fai
         let said = bulk_replay::Said { reason, version: arguments.version, override_reason: arguments.override_reason };
         return bulk_replay::run(kind, arguments.many, said, session).await;
     }
-    let (json, base64) = match arguments.payload.map(|source| source.read(arguments.bytes)).transpose()? {
-        Some(Payload::Json(json)) => (Some(json), None),
-        Some(Payload::Base64(base64)) => (None, Some(base64)),
-        None => (None, None),
-    };
+    let (json, base64) = corrected(arguments.payload, arguments.bytes)?;
     let request = ReplayRequest {
         version: arguments.version,
         reason,
@@ -258,6 +257,9 @@ fn shown(letter: &DeadLetterView) -> String {
     }
     if !letter.replays.is_empty() {
         parts.push(section("Replays", &replays(&letter.replays)));
+    }
+    if !letter.notes.is_empty() {
+        parts.push(section("Notes", &jobs::notes(&letter.notes)));
     }
     parts.join("\n\n")
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use clap::{Args, Subcommand};
 use leasehold_api::{
-    AttemptView, JobFilter, JobStateAnswer, JobSummary, JobView, Page, StepRunView, StepView, WaitQuery,
+    AttemptView, JobFilter, JobStateAnswer, JobSummary, JobView, NoteView, Page, StepRunView, StepView, WaitQuery,
 };
 use leasehold_domain::JobState;
 
@@ -160,6 +160,9 @@ fn shown(job: &JobView) -> String {
     if !job.replays.is_empty() {
         parts.push(section("Replays", &dlq::replays(&job.replays)));
     }
+    if !job.notes.is_empty() {
+        parts.push(section("Notes", &notes(&job.notes)));
+    }
     parts.join("\n\n")
 }
 
@@ -187,6 +190,19 @@ fn facts(job: &JobView) -> Vec<(&'static str, String)> {
 fn result(base64: &str) -> String {
     let text = BASE64_STANDARD.decode(base64).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     text.map_or_else(|| base64.to_owned(), |text| text::escape(&text))
+}
+
+/// Other jobs' notes as a table.
+pub fn notes(notes: &[NoteView]) -> String {
+    let row = |note: &NoteView| {
+        [
+            time(Some(note.at)),
+            note.class.clone(),
+            note.text.clone(),
+            format!("job {} ({})", note.by_job_id, note.by_kind),
+        ]
+    };
+    table(["AT", "CLASS", "NOTE", "BY"], notes.iter().map(row))
 }
 
 /// The attempts as a table, and under it their guests' traps and logs.

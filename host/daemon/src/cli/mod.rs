@@ -19,6 +19,7 @@ mod jobs;
 mod kinds;
 mod output;
 mod payload;
+mod rehearse;
 mod reload;
 mod replays;
 mod reveal;
@@ -60,7 +61,7 @@ enum Command {
     /// Look at jobs, cancel them, wait for them
     #[command(subcommand)]
     Jobs(jobs::JobsCommand),
-    /// Look at dead letters, replay and discard them
+    /// Look at dead letters, rehearse, replay and discard them
     #[command(subcommand)]
     Dlq(dlq::DlqCommand),
     /// Look at bulk replays, stop, resume and wait for them

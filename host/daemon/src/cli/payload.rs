@@ -71,6 +71,19 @@ impl PayloadSource {
     }
 }
 
+/// A payload in place of a dead letter's own, as it travels: JSON, or base64.
+#[allow(clippy::type_complexity, reason = "the two fields of a request that takes one of them")]
+pub fn corrected(
+    source: Option<PayloadSource>,
+    as_bytes: bool,
+) -> Result<(Option<Box<RawValue>>, Option<String>), Failure> {
+    Ok(match source.map(|source| source.read(as_bytes)).transpose()? {
+        Some(Payload::Json(json)) => (Some(json), None),
+        Some(Payload::Base64(base64)) => (None, Some(base64)),
+        None => (None, None),
+    })
+}
+
 fn read_standard_input() -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     io::stdin().lock().read_to_end(&mut bytes)?;

@@ -31,7 +31,7 @@ pub struct HandlerConfig {
     pub activate_from_folder: bool,
 }
 
-/// Reads all handlers. The kinds' section tells which kinds they can be granted to enqueue.
+/// Reads all handlers. The kinds' section tells which kinds they can be granted to enqueue and to annotate.
 pub(super) fn read(
     section: &Section<'_>,
     kinds: &Section<'_>,
@@ -82,6 +82,7 @@ fn read_grants(section: &Section<'_>, kinds: &BTreeSet<String>, base: &Path, fil
         enqueue: section
             .entry("enqueue")
             .map(|entry| entry.elements().iter().filter_map(|kind| read_kind(kind, kinds)).collect()),
+        annotate: section.elements("annotate").iter().filter_map(|kind| read_kind(kind, kinds)).collect(),
     }
 }
 

@@ -192,7 +192,7 @@ fn h5_a_handlers_limits_may_not_exceed_the_sandboxs() {
 
 #[test]
 fn h6_grants_are_read_as_written() {
-    let text = "[handlers.h]\noutbound = ['https://a.org', 'get, post http://b.org:81', { url = 'https://c.org', methods = ['PUT'], private = true, outside_step = true }]\nsettings = { a = 'b' }\nstores = { s = 'read' }\nenqueue = ['k']\n[kinds.k]\nhandler = 'h'\nowner = 'o'";
+    let text = "[handlers.h]\noutbound = ['https://a.org', 'get, post http://b.org:81', { url = 'https://c.org', methods = ['PUT'], private = true, outside_step = true }]\nsettings = { a = 'b' }\nstores = { s = 'read' }\nenqueue = ['k']\nannotate = ['k']\n[kinds.k]\nhandler = 'h'\nowner = 'o'";
     let config = parse(text).unwrap();
     let grants = &config.handlers.values().next().unwrap().grants;
     let methods = |index: usize| grants.outbound[index].methods.iter().map(String::as_str).collect::<Vec<_>>();
@@ -207,6 +207,7 @@ fn h6_grants_are_read_as_written() {
     assert!(grants.outbound[2].private && grants.outbound[2].outside_step);
     assert_eq!(grants.settings["a"], "b");
     assert_eq!(grants.enqueue.as_ref().unwrap().iter().collect::<Vec<_>>(), ["k"]);
+    assert_eq!(grants.annotate.iter().collect::<Vec<_>>(), ["k"]);
 }
 
 #[test]
@@ -215,6 +216,7 @@ fn h6_a_grant_that_makes_no_sense_is_an_error() {
         ("outbound = ['https://a.org/path']", "2: handlers.h.outbound[0]: \"https://a.org/path\" is no destination"),
         ("outbound = ['CONNECT https://a.org']", "2: handlers.h.outbound[0]: \"CONNECT\" is no method"),
         ("outbound = [{ methods = ['GET'] }]", "2: handlers.h.outbound[0]: url is missing"),
+        ("annotate = ['nothing']", "2: handlers.h.annotate[0]: there is no kind \"nothing\""),
         ("enqueue = ['nothing']", "2: handlers.h.enqueue[0]: there is no kind \"nothing\""),
         (
             "stores = { s = 'write' }",

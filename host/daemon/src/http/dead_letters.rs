@@ -86,7 +86,7 @@ fn resolution((name, said): (String, StepResolution)) -> Result<(StepName, Resol
     }
 }
 
-fn version(text: &str) -> Result<HandlerVersion, Problem> {
+pub(super) fn version(text: &str) -> Result<HandlerVersion, Problem> {
     text.parse().map_err(|error: HandlerVersionError| invalid("invalid_handler_version", error.to_string()))
 }
 

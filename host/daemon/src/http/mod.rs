@@ -20,6 +20,7 @@ mod listener;
 mod new_job;
 mod paging;
 mod refusal;
+mod rehearsals;
 mod reveal;
 mod router;
 mod system;

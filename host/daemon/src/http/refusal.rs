@@ -78,7 +78,7 @@ pub(super) fn problem_of_store(error: &StoreError) -> Problem {
 }
 
 /// A version that could not be stored, activated or retired.
-fn problem_of_handler(error: &HandlerError) -> Problem {
+pub(super) fn problem_of_handler(error: &HandlerError) -> Problem {
     match error {
         HandlerError::Store(error) => problem_of_store(error),
         HandlerError::NotStored { .. } => Problem::new(StatusCode::NOT_FOUND, error.code(), error.to_string()),

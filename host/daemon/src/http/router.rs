@@ -11,8 +11,8 @@ use http::{Method, StatusCode, Uri};
 use leasehold_api::{Operation, Problem};
 
 use super::{
-    Api, alerts, audit, batch, bulk_replays, caller, dead_letters, handlers, incidents, jobs, kinds, refusal, reveal,
-    system, tokens,
+    Api, alerts, audit, batch, bulk_replays, caller, dead_letters, handlers, incidents, jobs, kinds, refusal,
+    rehearsals, reveal, system, tokens,
 };
 
 /// The whole API.
@@ -50,6 +50,7 @@ fn endpoint(operation: Operation, method: MethodFilter) -> MethodRouter<Api> {
         Operation::ListDeadLetters => on(method, dead_letters::list),
         Operation::ShowDeadLetter => on(method, dead_letters::show),
         Operation::ReplayDeadLetter => on(method, dead_letters::replay),
+        Operation::RehearseDeadLetter => on(method, rehearsals::rehearse),
         Operation::DiscardDeadLetter => on(method, dead_letters::discard),
         Operation::PreviewBulkReplay => on(method, bulk_replays::preview),
         Operation::StartBulkReplay => on(method, bulk_replays::start),

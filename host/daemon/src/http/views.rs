@@ -3,10 +3,12 @@
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use leasehold_api::{
     AttemptView, AuditEntry, DeadLetterState, DeadLetterSummary, DeadLetterView, HandlerView, JobSummary, JobView,
-    ReplayView, StepRunView, StepView, Timestamp,
+    NoteView, ReplayView, StepRunView, StepView, Timestamp,
 };
 use leasehold_domain::Digest;
-use leasehold_store::{AttemptRecord, DeadLetter, JobRecord, ReplayRecord, StepRecord, StepRunRecord, VersionRow};
+use leasehold_store::{
+    AttemptRecord, DeadLetter, JobRecord, NoteRecord, ReplayRecord, StepRecord, StepRunRecord, VersionRow,
+};
 
 pub(super) fn job_summary(job: leasehold_store::JobSummary) -> JobSummary {
     JobSummary {
@@ -36,6 +38,17 @@ pub(super) fn job(job: JobRecord, attempts_max: Option<u32>, result: Option<&[u8
         steps: steps(job.steps, &job.step_runs),
         dead_letters: job.dead_letters.into_iter().map(dead_letter_summary).collect(),
         replays: job.replays.into_iter().map(replay).collect(),
+        notes: job.notes.into_iter().map(note).collect(),
+    }
+}
+
+fn note(note: NoteRecord) -> NoteView {
+    NoteView {
+        at: Timestamp::from_ms(note.at_ms),
+        class: note.class,
+        text: note.text,
+        by_job_id: note.by_job.0,
+        by_kind: note.by_kind,
     }
 }
 
@@ -135,6 +148,7 @@ pub(super) fn dead_letter(letter: DeadLetter) -> DeadLetterView {
         attempts: attempts(letter.attempts, &letter.step_runs),
         steps: steps(letter.steps, &letter.step_runs),
         replays: letter.replays.into_iter().map(replay).collect(),
+        notes: letter.notes.into_iter().map(note).collect(),
     }
 }
 

@@ -72,6 +72,18 @@ impl Masker {
         self.text.mask(text).into_owned()
     }
 
+    /// Another document of the job for operators, such as a request's body or a step's result: well-formed JSON, masked by
+    /// these rules and by what is known of the job. One that is no JSON is masked whole.
+    pub fn document(&self, rules: &Rules, document: &[u8], format: PayloadFormat) -> String {
+        let subject = Subject { payload: document, format, key: None, metadata: &[] };
+        view_without_values(Self::new(rules, subject, [""; 0]).payload_view(), document, &self.text)
+    }
+
+    /// A value under a name for operators, such as a header or a parameter of a URL.
+    pub fn named(&self, rules: &Rules, name: &str, value: &str) -> String {
+        if rules.is_masked_name(&name.to_lowercase()) { REDACTED.into() } else { self.text(value) }
+    }
+
     /// What detectors found in fields of the payload that the policy does not list: at most 100, each path once a class.
     pub fn misses(&self) -> &[Miss] {
         &self.misses
@@ -148,6 +160,23 @@ mod tests {
             masker("{}", &[pair("Email", "jo@example.org"), pair("trace", "for jo@example.org"), pair("a", "b")]);
         assert_eq!(masker.metadata(), [pair("Email", REDACTED), pair("trace", "for [redacted]"), pair("a", "b")]);
         assert_eq!(masker.text("jo@example.org"), REDACTED);
+    }
+
+    #[test]
+    fn d2_another_document_is_masked_by_its_own_fields_and_by_the_jobs_values() {
+        let masker = masker(r#"{"email":"jo@example.org"}"#, &[]);
+        let rules = Rules::new(["email".to_owned()], []);
+        assert_eq!(
+            masker.document(
+                &rules,
+                br#"{"to":"jo@example.org","email":"al@example.net","note":"al@example.net","n":5}"#,
+                PayloadFormat::Json
+            ),
+            r#"{"to":"[redacted:email]","email":"[redacted]","note":"[redacted]","n":5}"#
+        );
+        assert_eq!(masker.document(&rules, b"to=jo", PayloadFormat::Json), r#""[redacted: 5 bytes, not JSON]""#);
+        assert_eq!(masker.named(&rules, "Email", "anything"), REDACTED);
+        assert_eq!(masker.named(&rules, "x-note", "for jo@example.org"), "for [redacted]");
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub(crate) mod http;
 pub mod keyvalue;
 pub(crate) mod logging;
 pub(crate) mod outbox;
+pub(crate) mod records;
 pub mod steps;
 pub(crate) mod wasi;
 
@@ -35,6 +36,9 @@ pub(crate) fn linker(engine: &Engine, grants: &Grants) -> wasmtime::Result<Linke
     }
     if !grants.stores.is_empty() {
         generated::keyvalue::store::add_to_linker::<_, HasSelf<_>>(&mut linker, |state: &mut GuestState| state)?;
+    }
+    if !grants.annotate.is_empty() {
+        job::records::add_to_linker::<_, HasSelf<_>>(&mut linker, |state: &mut GuestState| state)?;
     }
     Ok(linker)
 }

@@ -38,6 +38,14 @@ pub(super) async fn dial(destination: &Destination, grant: &OutboundGrant) -> Re
     if destination.is_tls { encrypt(stream, &destination.host).await } else { Ok(Connection::Plain(stream)) }
 }
 
+/// Checks an address that a request names itself, without resolving anything: of a name nothing is known here.
+pub(super) fn check_written_out(destination: &Destination, grant: &OutboundGrant) -> Result<(), Error> {
+    match &destination.host {
+        Host::Address(address) => permitted(&[SocketAddr::new(*address, destination.port)], grant).map(drop),
+        Host::Name(_) => Ok(()),
+    }
+}
+
 async fn resolve(destination: &Destination) -> Result<Vec<SocketAddr>, Error> {
     match &destination.host {
         Host::Address(address) => Ok(vec![SocketAddr::new(*address, destination.port)]),

@@ -3,6 +3,7 @@
 //! guest, never a trap.
 
 mod address;
+pub(crate) mod answers;
 mod body;
 mod dial;
 pub(crate) mod grant;
@@ -118,7 +119,10 @@ impl WasiHttpHooks for Outbound {
         _response_processed: Box<dyn Future<Output = Result<(), Error>> + Send>,
     ) -> Box<dyn Future<Output = Result<Answer, Error>> + Send> {
         match self.permit(&mut request) {
-            Ok(permitted) => Box::new(send::send(self.0.clone(), request, permitted, options.unwrap_or_default())),
+            Ok(permitted) => match self.0.answers.clone() {
+                Some(answers) => Box::new(answers::answer(self.0.clone(), request, permitted, answers)),
+                None => Box::new(send::send(self.0.clone(), request, permitted, options.unwrap_or_default())),
+            },
             Err(error) => Box::new(std::future::ready(Err(error))),
         }
     }

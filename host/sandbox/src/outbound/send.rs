@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http::{Request, Uri};
+use http::{Method, Request, Uri};
 use http_body_util::BodyExt;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -35,7 +35,7 @@ pub(super) async fn send(
     let connection = within(connect_timeout, deadline, Error::ConnectionTimeout, dialling).await??;
     let (mut sender, driver) = http1::handshake(TokioIo::new(connection)).await.map_err(|error| broken(&error))?;
     let request = in_origin_form(request)?;
-    enter(&attempt, &permitted, &request)?;
+    enter(&attempt, &permitted, request.method())?;
     // The task is stopped with the attempt: it belongs to what this future or its answer holds.
     let driver = wasmtime_wasi::runtime::spawn(driver);
     let answering = sender.send_request(request);
@@ -49,10 +49,10 @@ pub(super) async fn send(
 }
 
 /// The last look before the first byte leaves.
-fn enter(attempt: &Attempt, permitted: &Permitted, request: &Request<WasiBody>) -> Result<(), Error> {
+pub(super) fn enter(attempt: &Attempt, permitted: &Permitted, method: &Method) -> Result<(), Error> {
     let entered = attempt.ledger().send(permitted.unsafe_request.as_ref());
     entered.map_err(|refusal| {
-        attempt.log.write(LogLevel::Warn, &refusal_text(refusal, request.method(), &permitted.destination));
+        attempt.log.write(LogLevel::Warn, &refusal_text(refusal, method, &permitted.destination));
         Error::HttpRequestDenied
     })
 }

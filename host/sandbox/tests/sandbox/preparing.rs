@@ -165,7 +165,7 @@ async fn h4_a_compiled_file_is_used() {
 #[test]
 fn h5_the_sandbox_says_what_it_was_built_from_and_refuses_what_it_cannot_be() {
     assert_eq!(sandbox().slots(), 32);
-    assert!(sandbox().describe().starts_with("32 slots: 34 component instances"), "{}", sandbox().describe());
+    assert!(sandbox().describe().starts_with("32 slots: 35 component instances"), "{}", sandbox().describe());
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, b"").unwrap();

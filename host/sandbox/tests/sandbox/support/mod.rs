@@ -84,6 +84,7 @@ pub fn grants(port: u16) -> Grants {
         secrets: BTreeSet::new(),
         stores: BTreeMap::from([("own".to_owned(), StoreAccess::ReadWrite), ("shared".to_owned(), StoreAccess::Read)]),
         enqueue: None,
+        annotate: BTreeSet::from(["mail".to_owned()]),
     }
 }
 
@@ -135,7 +136,8 @@ pub fn job(payload: &Value) -> JobView {
 
 /// One attempt with this payload and so much time.
 pub fn attempt(payload: &Value, time: Duration) -> AttemptRequest {
-    AttemptRequest { job: job(payload), deadline: Instant::now() + time, in_doubt: InDoubtPolicy::BeginAgain }
+    let deadline = Instant::now() + time;
+    AttemptRequest { job: job(payload), deadline, in_doubt: InDoubtPolicy::BeginAgain, answers: None }
 }
 
 /// Starts an attempt.
