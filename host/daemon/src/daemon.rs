@@ -44,6 +44,8 @@ pub struct Daemon {
     pub(crate) changing_handlers: tokio::sync::Mutex<()>,
     /// Rung when a job may have become claimable.
     pub(crate) claimable: Notify,
+    /// Rung when a job was put in that waits for a time of the wall clock.
+    pub(crate) scheduled: Notify,
     /// Rung when a lease may run out earlier than the reaper thinks.
     pub(crate) reap: Notify,
     /// Set once the daemon takes no further leases.
@@ -79,6 +81,7 @@ impl Daemon {
             in_force: RwLock::new(Arc::new(in_force)),
             changing_handlers: tokio::sync::Mutex::default(),
             claimable: Notify::new(),
+            scheduled: Notify::new(),
             reap: Notify::new(),
             stopping: AtomicBool::new(false),
             leasing: tokio::sync::Mutex::default(),

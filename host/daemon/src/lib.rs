@@ -24,6 +24,7 @@ mod redact;
 mod running;
 mod serve;
 mod settlement;
+mod trouble;
 
 pub use handlers::{HandlerError, Pushed, ReloadError};
 pub use operations::{ReplayError, ReplayWish};

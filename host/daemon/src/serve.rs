@@ -20,7 +20,7 @@ use crate::{
     config::{self, Config},
     daemon::Daemon,
     dispatcher, http,
-    maintenance::{handlers_folder, heartbeats, reaper, recovery, relay, retention},
+    maintenance::{handlers_folder, heartbeats, reaper, recovery, relay, retention, wall_clock},
     metrics,
 };
 
@@ -147,6 +147,8 @@ async fn start_work(daemon: &Arc<Daemon>) -> Result<(), StoreError> {
     let recovery = tokio::spawn(recovery::run(Arc::clone(daemon), orphaned));
     tokio::spawn(heartbeats::run(Arc::clone(daemon)));
     tokio::spawn(retention::run(Arc::clone(daemon)));
+    tokio::spawn(wall_clock::run(Arc::clone(daemon)));
+    tokio::spawn(wall_clock::watch_for_suspends(Arc::clone(daemon)));
     let _ = tokio::time::timeout(RECOVERY_PATIENCE, recovery).await;
     tokio::spawn(reaper::run(Arc::clone(daemon)));
     if let Some(folder) = daemon.config().daemon.handlers_folder.clone() {

@@ -34,6 +34,7 @@ mod seal;
 mod settle;
 mod steps;
 mod values;
+mod wall_clock;
 mod writer;
 
 pub use audit::AuditEntry;

@@ -52,6 +52,7 @@ fn job(key: &str) -> EnqueueJob {
         payload: b"{}".to_vec(),
         metadata: Vec::new(),
         visible_at_ms: 0,
+        run_at_wall_ms: None,
         priority: 0,
     }
 }
@@ -114,6 +115,8 @@ async fn do_everything_hot(store: &Store) {
     let retry = Verdict::Retry { visible_at_ms: 20, cooldown_until_ms: Some(20) };
     store.settle(settlement(second, retry, 10)).await.unwrap();
     store.next_visible_ms().await.unwrap();
+    store.next_wall_ms().await.unwrap();
+    store.reach_wall_time(0, 20).await.unwrap();
     let leased = claim(store, 30).await.jobs;
     let die = Verdict::Die { cause: Cause::Poison, cooldown_until_ms: None };
     store.settle(settlement(leased[0].token, die, 40)).await.unwrap();

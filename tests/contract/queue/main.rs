@@ -17,3 +17,4 @@ mod restarts;
 mod retries;
 mod shutdown;
 mod told;
+mod wall;

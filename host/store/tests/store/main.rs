@@ -8,3 +8,4 @@ mod opening;
 mod order;
 mod queue;
 mod stress;
+mod wall_clock;
