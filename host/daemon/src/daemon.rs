@@ -12,7 +12,7 @@ use leasehold_store::Store;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::{Notify, broadcast};
 
-use crate::{artefacts::Artefacts, clock::Clock, config::Config, running::RunningAttempts};
+use crate::{artefacts::Artefacts, clock::Clock, config::Config, metrics, running::RunningAttempts};
 
 /// How many ends of jobs a waiting caller may lag behind before it looks the job up again.
 const ENDED_BACKLOG: usize = 4_096;
@@ -106,6 +106,7 @@ impl Daemon {
 
     /// The measurements in Prometheus' text form, without those that have to be asked of the queue first.
     pub fn rendered_metrics(&self) -> String {
+        metrics::damaged(self.store.damage().is_some());
         self.metrics.render()
     }
 

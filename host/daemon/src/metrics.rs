@@ -46,6 +46,7 @@ const SETTLE_SECONDS: &str = "leasehold_settle_commit_seconds";
 const DEPTH: &str = "leasehold_queue_jobs";
 const AGE: &str = "leasehold_queue_oldest_ready_seconds";
 const RUNNING: &str = "leasehold_attempts_running";
+const DAMAGED: &str = "leasehold_database_damaged";
 const VERSION: &str = "leasehold_handler_version_live";
 
 fn describe() {
@@ -82,6 +83,7 @@ fn describe() {
     describe_gauge!(DEPTH, "Jobs that have not ended, by kind and state.");
     describe_gauge!(AGE, Unit::Seconds, "How long the first ready job has been visible, by kind.");
     describe_gauge!(RUNNING, "Attempts that run now.");
+    describe_gauge!(DAMAGED, "1 once the database has shown damage; nothing is written to it then.");
     describe_gauge!(VERSION, "1 for each handler version that is live.");
     // Counters that should stay at 0 are shown from the start, so that their absence is no good news.
     counter!(STALE).absolute(0);
@@ -168,6 +170,10 @@ pub(crate) fn queue(kind: &str, state: &'static str, jobs: u64, oldest_ms: i64) 
 #[allow(clippy::cast_precision_loss, reason = "a count far below 2^52")]
 pub(crate) fn running(attempts: usize) {
     gauge!(RUNNING).set(attempts as f64);
+}
+
+pub(crate) fn damaged(is_damaged: bool) {
+    gauge!(DAMAGED).set(f64::from(u8::from(is_damaged)));
 }
 
 pub(crate) fn version(name: &str, version: &str, live: bool) {

@@ -182,6 +182,6 @@ impl Daemon {
             }
         }
         metrics::running(self.running.len());
-        Ok(self.metrics.render())
+        Ok(self.rendered_metrics())
     }
 }

@@ -81,6 +81,8 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let mut terminate = listen_for(SignalKind::terminate())?;
     let mut interrupt = listen_for(SignalKind::interrupt())?;
     let mut hang_up = listen_for(SignalKind::hangup())?;
+    // Listened to so that a write beyond a limit on the size of files fails like one on a full disk, and does not kill.
+    let _file_too_large = listen_for(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
     let (daemon, listener) = start(config).await?;
     let (stop_http, http_stopped) = oneshot::channel();
     let server = tokio::spawn(http::serve(listener, Arc::clone(&daemon), async {
@@ -129,7 +131,7 @@ async fn start(config: Config) -> Result<(Arc<Daemon>, UnixListener), ServeError
     daemon.read_paused_kinds().await?;
     daemon.prepare_live_handlers().await?;
     match daemon.store.key_problem() {
-        None => start_work(&daemon).await?,
+        None => start_work(&daemon).await.or_else(serve_reads_alone)?,
         Some(problem) => {
             tracing::error!(code = "key_unavailable", %problem, "reads go on, nothing is enqueued or leased; put the key back and start again");
         }
@@ -138,6 +140,11 @@ async fn start(config: Config) -> Result<(Arc<Daemon>, UnixListener), ServeError
         .map_err(|error| ServeError::Io { what: format!("listening on {}", socket.display()), error })?;
     tracing::info!(socket = %socket.display(), "ready");
     Ok((daemon, listener))
+}
+
+/// A damaged database is still good for reading what can be read; it was told what is wrong when it was found.
+fn serve_reads_alone(error: StoreError) -> Result<(), StoreError> {
+    if error.is_damage() { Ok(()) } else { Err(error) }
 }
 
 /// Starts everything that leases and settles. What the process before left behind is given back first; when that can't

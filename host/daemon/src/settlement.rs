@@ -62,7 +62,8 @@ pub(crate) async fn settle(
     );
     let released_for = released_for(&ended.outcome);
     let settlement = prepare(now_ms, in_force, policy, facts, contents, &decision, ended, only_if_expired).await;
-    match write(daemon, settlement).await {
+    let Some(settled) = write(daemon, settlement).await else { return };
+    match settled {
         Settled::LeaseLost => {
             // The reaper finds leases that were extended or settled meanwhile; that is no stale result.
             if !only_if_expired {
@@ -150,22 +151,23 @@ fn log_text(lines: &[LogLine]) -> String {
     lines.join("\n")
 }
 
-/// Writes until it is durable or the lease is lost. The guest has ended, so nothing runs twice for a failed write.
-async fn write(daemon: &Daemon, settlement: Settlement) -> Settled {
+/// Writes until it is durable or the lease is lost. The guest has ended, so nothing runs twice for a failed write. Nothing
+/// comes back when nothing will be written any more: the lease stays for the next start, which gives it back.
+async fn write(daemon: &Daemon, settlement: Settlement) -> Option<Settled> {
     let mut failures = 0;
     loop {
         let begun_ms = daemon.now_ms();
         match daemon.store.settle(settlement.clone()).await {
             Ok(settled) => {
                 metrics::settled(daemon.now_ms() - begun_ms);
-                return settled;
+                return Some(settled);
             }
             Err(error) => {
                 failures += 1;
                 metrics::write_failed(error.code());
                 tracing::error!(token = %settlement.token, code = error.code(), %error, failures, "a settlement could not be written; it is held and tried again");
-                if matches!(error, leasehold_store::StoreError::Closed) {
-                    return Settled::LeaseLost;
+                if error.is_final() {
+                    return None;
                 }
                 let delay_ms = WRITE_BACKOFF.delay_ms(failures, draw_jitter());
                 tokio::time::sleep(Duration::from_millis(u64::try_from(delay_ms).unwrap_or(0))).await;

@@ -18,6 +18,8 @@ impl Trouble {
                 self.failures = 0;
             }
             Ok(_) => {}
+            // Told where it was found, and there is nothing to be tried again.
+            Err(error) if error.is_damage() => {}
             Err(error) => {
                 if self.is_worth_a_line() {
                     tracing::error!(code = error.code(), %error, failures = self.failures, "{what} failed; it is tried again");

@@ -13,6 +13,7 @@ mod effects;
 mod enqueue;
 mod error;
 mod handlers;
+mod health;
 mod heartbeat;
 mod job_ids;
 mod keys;
@@ -60,7 +61,7 @@ pub use steps::{BeginStep, StepBegun, StepEnded};
 
 use std::sync::{Arc, atomic::AtomicI64};
 
-use crate::{job_ids::JobIds, readers::Readers, writer::Writer};
+use crate::{health::Health, job_ids::JobIds, readers::Readers, writer::Writer};
 
 /// The queue. A cheap handle; all of its work happens on threads of its own.
 #[derive(Clone)]
@@ -72,6 +73,7 @@ struct Shared {
     writer: Writer,
     readers: Readers,
     own_readers: Readers,
+    health: Arc<Health>,
     keys: Arc<KeyStatus>,
     job_ids: JobIds,
     /// The latest time on the queue's clock that any call has brought; persisted by the writer.

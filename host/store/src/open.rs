@@ -2,17 +2,18 @@
 
 use std::{
     fs,
-    os::unix::fs::DirBuilderExt,
+    os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicI64},
     time::Duration,
 };
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, config::DbConfig};
 use rusqlite_migration::{M, Migrations};
 
 use crate::{
     Shared, Store, StoreError,
+    health::Health,
     job_ids::JobIds,
     keys::{self, KeyProblem, KeyStatus},
     lock,
@@ -77,11 +78,34 @@ pub enum OpenError {
         /// The file system.
         name: String,
     },
+    /// The directory lies on a file system that can't be written to.
+    #[error(
+        "{path} can't be written to, because its file system is read-only; mount it writable or name another data \
+         directory (data_dir under [daemon])"
+    )]
+    ReadOnly {
+        /// The file or directory.
+        path: String,
+    },
     /// The file is no database.
-    #[error("{path} is not an SQLite database; move it away or name another data directory")]
+    #[error(
+        "{path} is not an SQLite database, or its header is damaged. If it was Leasehold's, keep it aside and restore the \
+         backup; else move it away or name another data directory"
+    )]
     NotADatabase {
         /// The file.
         path: String,
+    },
+    /// The database is damaged.
+    #[error(
+        "{path} is damaged ({what}) and was left as it is. See with SQLite's `PRAGMA integrity_check` what is wrong with \
+         it, keep it aside and restore the backup"
+    )]
+    Damaged {
+        /// The file.
+        path: String,
+        /// What was found.
+        what: String,
     },
     /// The database was written by a newer Leasehold.
     #[error(
@@ -127,10 +151,23 @@ impl OpenError {
             Self::Locked { .. } => "database_locked",
             Self::NetworkFileSystem { .. } => "network_file_system",
             Self::NotADatabase { .. } => "not_a_database",
+            Self::Damaged { .. } => "database_corrupt",
             Self::NewerSchema { .. } => "newer_schema",
             Self::Foreign { .. } => "foreign_database",
-            Self::Io { .. } => "data_directory",
+            Self::Io { .. } | Self::ReadOnly { .. } => "data_directory",
             Self::Store { error, .. } => error.code(),
+        }
+    }
+}
+
+impl OpenError {
+    /// A file or directory that can't be used, and what to do about it where that is clear.
+    pub(crate) fn io(path: &Path, error: std::io::Error) -> Self {
+        let path = path.display().to_string();
+        if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem {
+            Self::ReadOnly { path }
+        } else {
+            Self::Io { path, error }
         }
     }
 }
@@ -144,14 +181,16 @@ impl Store {
         let (connection, keys) = open_database(options, &path).map_err(|problem| problem.at(&path))?;
         let store = |error: StoreError| OpenError::Store { path: path.display().to_string(), error };
         let latest_ms = Arc::new(AtomicI64::new(persisted_clock_ms(&connection).map_err(store)?.unwrap_or(0)));
-        let writer_connection =
-            WriterConnection { connection: Ok(connection), options: options.clone(), path: path.clone() };
+        let writer_connection = WriterConnection::new(connection, options, &path);
+        let health = Arc::<Health>::default();
         let thread = |error| OpenError::Io { path: path.display().to_string(), error };
         Ok(Self {
             shared: Arc::new(Shared {
-                writer: Writer::start(writer_connection, Arc::clone(&latest_ms)).map_err(thread)?,
-                readers: Readers::new(path.clone(), READERS),
-                own_readers: Readers::new(path.clone(), OWN_READERS),
+                writer: Writer::start(writer_connection, Arc::clone(&latest_ms), Arc::clone(&health))
+                    .map_err(thread)?,
+                readers: Readers::new(path.clone(), READERS, Arc::clone(&health)),
+                own_readers: Readers::new(path.clone(), OWN_READERS, Arc::clone(&health)),
+                health,
                 keys: Arc::new(keys),
                 job_ids: JobIds::default(),
                 latest_ms,
@@ -175,6 +214,18 @@ impl Store {
         }
     }
 
+    /// What is damaged about the database, if damage was found. Nothing is written then.
+    #[must_use]
+    pub fn damage(&self) -> Option<&str> {
+        self.shared.health.damage()
+    }
+
+    /// Why no write goes well at the moment, if so: damage, a full disk, a lock of another program's.
+    #[must_use]
+    pub fn write_problem(&self) -> Option<StoreError> {
+        self.shared.health.problem()
+    }
+
     /// Runs what waits, moves the log into the database and closes it.
     pub fn close(&self) {
         self.shared.readers.close();
@@ -189,11 +240,7 @@ impl Store {
 }
 
 fn make_directory(directory: &Path) -> Result<(), OpenError> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
-        .map_err(|error| OpenError::Io { path: directory.display().to_string(), error })
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|error| OpenError::io(directory, error))
 }
 
 /// Why the database's file could not be opened, before its path is joined to it.
@@ -218,6 +265,7 @@ impl Problem {
             Self::Store(StoreError::Sqlite(error)) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => {
                 OpenError::NotADatabase { path }
             }
+            Self::Store(error) if error.is_damage() => OpenError::Damaged { path, what: error.what_is_damaged() },
             Self::Store(error) => OpenError::Store { path, error },
         }
     }
@@ -232,7 +280,7 @@ fn open_database(options: &StoreOptions, path: &Path) -> Result<(Connection, Key
     if is_new && let Err(problem) = keys {
         return Err(Problem::Store(StoreError::KeyUnavailable(problem.to_string())));
     }
-    let mut connection = open_connection(path, options)?;
+    let mut connection = open_connection(path, options, OpenFlags::SQLITE_OPEN_CREATE)?;
     migrate(&mut connection)?;
     let status = keys::check(&connection, &options.key_file, keys)?;
     Ok((connection, status))
@@ -243,6 +291,8 @@ fn refuse_unknown_schema(path: &Path) -> Result<(), Problem> {
     let connection =
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
+    // Closing it would else move the log into the file.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     if usize::try_from(found).map_or(true, |found| found > MIGRATIONS.len()) {
         return Err(Problem::Newer(found));
@@ -257,10 +307,10 @@ fn refuse_unknown_schema(path: &Path) -> Result<(), Problem> {
     if tables > 0 && (own < 4 || found == 0) { Err(Problem::Foreign) } else { Ok(()) }
 }
 
-fn open_connection(path: &Path, options: &StoreOptions) -> Result<Connection, StoreError> {
+fn open_connection(path: &Path, options: &StoreOptions, create: OpenFlags) -> Result<Connection, StoreError> {
     let connection = Connection::open_with_flags(
         path,
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | create,
     )?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(128);
@@ -300,9 +350,26 @@ pub(crate) struct WriterConnection {
     connection: Result<Connection, StoreError>,
     options: StoreOptions,
     path: PathBuf,
+    /// Which file was opened first, by device and inode. None where that can't be told.
+    file: Option<(u64, u64)>,
 }
 
 impl WriterConnection {
+    fn new(connection: Connection, options: &StoreOptions, path: &Path) -> Self {
+        Self { connection: Ok(connection), options: options.clone(), path: path.to_owned(), file: identity(path).ok() }
+    }
+
+    /// Whether the database's path still leads to the file that was opened. What is written to one that was moved away,
+    /// or that another was put in the place of, is gone with the process.
+    pub(crate) fn check_in_place(&self) -> Result<(), StoreError> {
+        let what = match (identity(&self.path), self.file) {
+            (Ok(found), Some(opened)) if found != opened => "was replaced",
+            (Err(error), _) if error.kind() == std::io::ErrorKind::NotFound => "was moved away",
+            _ => return Ok(()),
+        };
+        Err(StoreError::Damaged { what: format!("its file {} {what} while the daemon ran", self.path.display()) })
+    }
+
     pub(crate) fn get(&self) -> Result<&Connection, StoreError> {
         self.connection.as_ref().map_err(Clone::clone)
     }
@@ -311,10 +378,16 @@ impl WriterConnection {
     /// memory, so the state is read anew.
     pub(crate) fn reopen(&mut self) {
         self.connection = Err(StoreError::Closed);
-        self.connection = open_connection(&self.path, &self.options);
+        // Never made anew: an empty database in the place of one that is gone would answer for it.
+        self.connection = open_connection(&self.path, &self.options, OpenFlags::empty());
         if let Err(error) = &self.connection {
             tracing::error!(%error, path = %self.path.display(), "the database could not be opened again");
         }
+    }
+
+    pub(crate) fn begin(&self) -> Result<(), StoreError> {
+        self.get()?.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        Ok(())
     }
 
     pub(crate) fn ensure_open(&mut self) {
@@ -323,11 +396,20 @@ impl WriterConnection {
         }
     }
 
-    pub(crate) fn close(&mut self) {
+    /// Moves the log into the database and closes it. The files of a damaged one are left as they are.
+    pub(crate) fn close(&mut self, is_damaged: bool) {
         if let Ok(connection) = std::mem::replace(&mut self.connection, Err(StoreError::Closed)) {
             // A failed checkpoint leaves the log, which the next start reads.
-            let _ = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
+            let _ = if is_damaged {
+                connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map(drop)
+            } else {
+                connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")
+            };
             let _ = connection.close();
         }
     }
+}
+
+fn identity(path: &Path) -> std::io::Result<(u64, u64)> {
+    fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
 }

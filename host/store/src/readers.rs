@@ -9,17 +9,18 @@ use std::{
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::Semaphore;
 
-use crate::{Store, StoreError};
+use crate::{Store, StoreError, health::Health};
 
 pub(crate) struct Readers {
     path: PathBuf,
+    health: Arc<Health>,
     permits: Arc<Semaphore>,
     idle: Arc<Mutex<Vec<Connection>>>,
 }
 
 impl Readers {
-    pub(crate) fn new(path: PathBuf, count: usize) -> Self {
-        Self { path, permits: Arc::new(Semaphore::new(count)), idle: Arc::default() }
+    pub(crate) fn new(path: PathBuf, count: usize, health: Arc<Health>) -> Self {
+        Self { path, health, permits: Arc::new(Semaphore::new(count)), idle: Arc::default() }
     }
 
     /// Closes the idle connections; later questions are refused.
@@ -66,6 +67,7 @@ impl Readers {
         })
         .await
         .map_err(|_| StoreError::Closed)?
+        .map_err(|error| readers.health.noted(error))
     }
 }
 

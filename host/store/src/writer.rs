@@ -14,7 +14,7 @@ use std::{
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use crate::{StoreError, open::WriterConnection};
+use crate::{StoreError, health::Health, open::WriterConnection};
 
 /// How long one transaction may take calls in, so that a heartbeat never waits long behind a flood of enqueues.
 const BATCH_TIME: Duration = Duration::from_millis(20);
@@ -55,12 +55,12 @@ trait Call: Send {
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 enum Ran {
     /// The transaction stands.
     InTransaction,
-    /// The error took the whole transaction with it.
-    TransactionLost,
+    /// The error took the whole transaction with it, or forbids keeping it.
+    TransactionLost(StoreError),
 }
 
 struct TypedCall<T, F> {
@@ -72,11 +72,19 @@ struct TypedCall<T, F> {
 impl<T: Send, F: FnMut(&Connection) -> Result<T, StoreError> + Send> Call for TypedCall<T, F> {
     fn run(&mut self, connection: &Connection) -> Ran {
         self.result = Some(in_savepoint(connection, &mut self.operation));
-        if connection.is_autocommit() { Ran::TransactionLost } else { Ran::InTransaction }
+        match &self.result {
+            Some(Err(error)) if error.is_damage() || connection.is_autocommit() => Ran::TransactionLost(error.clone()),
+            _ if connection.is_autocommit() => {
+                Ran::TransactionLost(StoreError::Unexpected("the transaction was rolled back by SQLite".into()))
+            }
+            _ => Ran::InTransaction,
+        }
     }
 
     fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
         let answer = match (committed, self.result) {
+            // Damage is everybody's answer, in words that say what to do.
+            (Err(error), _) if error.is_damage() => Err(error),
             (_, Some(Err(error))) | (Err(error), _) => Err(error),
             (Ok(()), Some(Ok(value))) => Ok(value),
             (Ok(()), None) => Err(StoreError::Closed),
@@ -106,9 +114,13 @@ fn in_savepoint<T>(
 
 impl Writer {
     /// Starts the thread on an open connection.
-    pub(crate) fn start(connection: WriterConnection, latest_ms: Arc<AtomicI64>) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        connection: WriterConnection,
+        latest_ms: Arc<AtomicI64>,
+        health: Arc<Health>,
+    ) -> std::io::Result<Self> {
         let queue = Arc::<Queue>::default();
-        let mut worker = Worker { queue: Arc::clone(&queue), connection, latest_ms, persisted_ms: 0 };
+        let mut worker = Worker { queue: Arc::clone(&queue), connection, latest_ms, health, persisted_ms: 0 };
         let thread = std::thread::Builder::new().name("leasehold-writer".into()).spawn(move || worker.work())?;
         Ok(Self { queue, thread: Mutex::new(Some(thread)) })
     }
@@ -160,6 +172,7 @@ struct Worker {
     queue: Arc<Queue>,
     connection: WriterConnection,
     latest_ms: Arc<AtomicI64>,
+    health: Arc<Health>,
     persisted_ms: i64,
 }
 
@@ -168,7 +181,7 @@ impl Worker {
         while self.wait() {
             self.run_batch();
         }
-        self.connection.close();
+        self.connection.close(self.health.damage().is_some());
     }
 
     /// Waits for a call; false when there will be none.
@@ -185,9 +198,20 @@ impl Worker {
     }
 
     fn run_batch(&mut self) {
+        if let Some(refusal) = self.health.refusal() {
+            let waiting = self.count_waiting();
+            return self.refuse(waiting, &refusal);
+        }
+        let waiting = self.count_waiting();
+        if let Err(error) = self.begin() {
+            // Whoever waited all the while is answered; whoever came meanwhile has another try.
+            tracing::warn!(%error, calls = waiting.0 + waiting.1, "a transaction could not begin; what waited for it is refused");
+            return self.refuse(waiting, &error);
+        }
         let mut calls = Vec::new();
-        match self.try_batch(&mut calls) {
+        match self.run_calls(&mut calls) {
             Ok(()) => calls.into_iter().for_each(|call| call.answer(Ok(()))),
+            Err(error) if error.is_damage() => calls.into_iter().for_each(|call| call.answer(Err(error.clone()))),
             Err(error) => {
                 tracing::warn!(%error, calls = calls.len(), "a transaction failed; its calls run again singly");
                 if error.is_io() {
@@ -200,19 +224,29 @@ impl Worker {
         }
     }
 
-    /// Takes calls in until none waits or the time is up, and commits. On an error the whole batch has failed.
-    fn try_batch(&mut self, calls: &mut Vec<Box<dyn Call>>) -> Result<(), StoreError> {
-        let started = Instant::now();
-        if let Err(error) = self.begin() {
-            calls.extend(self.next());
-            return Err(error);
+    fn count_waiting(&self) -> (usize, usize) {
+        let waiting = self.queue.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        (waiting.lease.len(), waiting.usual.len())
+    }
+
+    /// Answers the calls that waited first, so many of each urgency, without running them.
+    fn refuse(&self, (lease, usual): (usize, usize), error: &StoreError) {
+        let mut waiting = self.queue.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused: Vec<_> = waiting.lease.drain(..lease).collect();
+        refused.extend(waiting.usual.drain(..usual));
+        drop(waiting);
+        for call in refused {
+            call.answer(Err(error.clone()));
         }
+    }
+
+    /// Takes calls in until none waits or the time is up, and commits. On an error the whole batch has failed.
+    fn run_calls(&mut self, calls: &mut Vec<Box<dyn Call>>) -> Result<(), StoreError> {
+        let started = Instant::now();
         while let Some(mut call) = self.next() {
             let ran = call.run(self.connection.get()?);
             calls.push(call);
-            if ran == Ran::TransactionLost {
-                return Err(StoreError::Unexpected("the transaction was rolled back by SQLite".into()));
-            }
+            self.stands(ran)?;
             if started.elapsed() > BATCH_TIME {
                 break;
             }
@@ -221,17 +255,43 @@ impl Worker {
     }
 
     fn run_singly(&mut self, mut call: Box<dyn Call>) {
-        let committed = self.begin().and_then(|()| match call.run(self.connection.get()?) {
-            Ran::InTransaction => self.commit(),
-            Ran::TransactionLost => Err(StoreError::Unexpected("the transaction was rolled back by SQLite".into())),
+        let committed = self.begin().and_then(|()| {
+            let ran = call.run(self.connection.get()?);
+            self.stands(ran)?;
+            self.commit()
         });
         call.answer(committed);
     }
 
+    /// Whether the transaction goes on after a call. Nothing of one that met damage is kept.
+    fn stands(&self, ran: Ran) -> Result<(), StoreError> {
+        match ran {
+            Ran::InTransaction => Ok(()),
+            Ran::TransactionLost(error) => Err(self.failed(error)),
+        }
+    }
+
     fn begin(&mut self) -> Result<(), StoreError> {
+        self.connection.check_in_place().map_err(|error| self.failed(error))?;
         self.connection.ensure_open();
-        self.connection.get()?.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-        Ok(())
+        let mut begun = self.connection.begin();
+        if matches!(&begun, Err(error) if error.is_io()) {
+            self.connection.reopen();
+            begun = self.connection.begin();
+        }
+        begun.map_err(|error| self.failed(error))
+    }
+
+    /// Notes that a transaction failed. Damage ends all writing, and the transaction with it.
+    fn failed(&self, error: StoreError) -> StoreError {
+        let error = self.health.noted(error);
+        self.health.note_transaction(&Err(error.clone()));
+        if error.is_damage()
+            && let Ok(connection) = self.connection.get()
+        {
+            let _ = connection.execute_batch("ROLLBACK");
+        }
+        error
     }
 
     fn commit(&mut self) -> Result<(), StoreError> {
@@ -248,6 +308,8 @@ impl Worker {
             let _ = connection.execute_batch("ROLLBACK");
             self.persisted_ms = 0;
         }
+        let committed = committed.map_err(|error| self.failed(error));
+        self.health.note_transaction(&committed);
         committed
     }
 

@@ -12,6 +12,7 @@ mod deaths;
 mod enqueue;
 mod leases;
 mod limits;
+mod lost_leases;
 mod order;
 mod restarts;
 mod retries;
