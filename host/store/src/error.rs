@@ -75,7 +75,8 @@ impl StoreError {
     pub(crate) fn is_io(&self) -> bool {
         matches!(self, Self::Sqlite(error) if matches!(
             error.sqlite_error_code(),
-            Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen)
+            // SQLite opens a file on a read-only disk for reading alone, and such a connection never writes again.
+            Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen | ErrorCode::ReadOnly)
         ))
     }
 }
@@ -106,7 +107,7 @@ impl StoreError {
 /// What to do about an error of SQLite's, where its own words leave that open.
 fn hint(error: &rusqlite::Error) -> &'static str {
     match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => "; make room: nothing that was answered is lost, and what waits goes on by itself",
+        Some(ErrorCode::DiskFull) => "; make room: nothing that was answered is lost",
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => "; another program holds its lock: try again",
         Some(ErrorCode::ReadOnly) => "; it lies on a file system that can't be written to",
         Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => {

@@ -280,7 +280,7 @@ fn open_database(options: &StoreOptions, path: &Path) -> Result<(Connection, Key
     if is_new && let Err(problem) = keys {
         return Err(Problem::Store(StoreError::KeyUnavailable(problem.to_string())));
     }
-    let mut connection = open_connection(path, options, OpenFlags::SQLITE_OPEN_CREATE)?;
+    let mut connection = open_connection(path, options, is_new)?;
     migrate(&mut connection)?;
     let status = keys::check(&connection, &options.key_file, keys)?;
     Ok((connection, status))
@@ -307,7 +307,8 @@ fn refuse_unknown_schema(path: &Path) -> Result<(), Problem> {
     if tables > 0 && (own < 4 || found == 0) { Err(Problem::Foreign) } else { Ok(()) }
 }
 
-fn open_connection(path: &Path, options: &StoreOptions, create: OpenFlags) -> Result<Connection, StoreError> {
+fn open_connection(path: &Path, options: &StoreOptions, is_new: bool) -> Result<Connection, StoreError> {
+    let create = if is_new { OpenFlags::SQLITE_OPEN_CREATE } else { OpenFlags::empty() };
     let connection = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | create,
@@ -318,10 +319,13 @@ fn open_connection(path: &Path, options: &StoreOptions, create: OpenFlags) -> Re
         Durability::Full => "FULL",
         Durability::Normal => "NORMAL",
     };
-    // Vacuum mode can only be set before the first table is made; later it is without effect.
+    if is_new {
+        // Vacuum mode can only be set before the first table is made. Later it has no effect but a write, which a full disk
+        // refuses.
+        connection.execute_batch("PRAGMA auto_vacuum = INCREMENTAL")?;
+    }
     connection.execute_batch(&format!(
-        "PRAGMA auto_vacuum = INCREMENTAL;
-         PRAGMA journal_mode = WAL;
+        "PRAGMA journal_mode = WAL;
          PRAGMA synchronous = {synchronous};
          PRAGMA wal_autocheckpoint = {};
          PRAGMA journal_size_limit = 67108864;
@@ -379,7 +383,7 @@ impl WriterConnection {
     pub(crate) fn reopen(&mut self) {
         self.connection = Err(StoreError::Closed);
         // Never made anew: an empty database in the place of one that is gone would answer for it.
-        self.connection = open_connection(&self.path, &self.options, OpenFlags::empty());
+        self.connection = open_connection(&self.path, &self.options, false);
         if let Err(error) = &self.connection {
             tracing::error!(%error, path = %self.path.display(), "the database could not be opened again");
         }
