@@ -288,11 +288,14 @@ fn open_database(options: &StoreOptions, path: &Path) -> Result<(Connection, Key
 
 /// Looks before anything is written: a database of a newer version or of another program is left as it is.
 fn refuse_unknown_schema(path: &Path) -> Result<(), Problem> {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let has_log = fs::metadata(log).is_ok_and(|metadata| metadata.len() > 0);
     let connection =
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
-    // Closing it would else move the log into the file.
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    // Closing it would else move a log that is there into the file. Without one it takes the files away that it made.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
     let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     if usize::try_from(found).map_or(true, |found| found > MIGRATIONS.len()) {
         return Err(Problem::Newer(found));
