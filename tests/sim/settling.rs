@@ -268,7 +268,18 @@ impl World {
             let visible_at_ms = self.now_ms + job.delay_ms;
             let id = new.next().expect("a job that an ended job enqueued is not there");
             let NewJob { kind, key, lane, content_type, payload, priority, metadata, .. } = job;
-            let job = EnqueueJob { kind, key, lane, content_type, payload, metadata, visible_at_ms, priority };
+            let run_at_wall_ms = None;
+            let job = EnqueueJob {
+                kind,
+                key,
+                lane,
+                content_type,
+                payload,
+                metadata,
+                visible_at_ms,
+                run_at_wall_ms,
+                priority,
+            };
             self.note_new(id, job);
             self.count("effect: enqueued");
         }

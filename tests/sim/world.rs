@@ -202,6 +202,7 @@ impl World {
             payload: format!("payload {payload}").into_bytes(),
             metadata: Vec::new(),
             visible_at_ms: self.now_ms + delay_ms,
+            run_at_wall_ms: None,
             priority: i32::try_from(self.random.between(-1, 1)).unwrap(),
         }
     }

@@ -145,10 +145,21 @@ impl Daemon {
         status
     }
 
+    /// The process that runs.
+    pub fn process(&self) -> rustix::process::Pid {
+        let id = i32::try_from(self.process.as_ref().expect("the daemon runs").id()).unwrap();
+        rustix::process::Pid::from_raw(id).unwrap()
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: rustix::process::Signal) {
-        let id = i32::try_from(self.process.as_ref().expect("the daemon runs").id()).unwrap();
-        rustix::process::kill_process(rustix::process::Pid::from_raw(id).unwrap(), signal).unwrap();
+        rustix::process::kill_process(self.process(), signal).unwrap();
+    }
+
+    /// Whether the daemon takes and runs jobs, or why not.
+    pub fn readiness(&self) -> Result<(), String> {
+        let client = leasehold_api::Client::new(self.data().join("leasehold.sock"));
+        super::server::block_on(async move { client.ready().await.map_err(|error| error.to_string()) })
     }
 
     /// Stops the process for a while, as a debugger or a suspended machine does. The time that passes is the fault that is

@@ -7,6 +7,7 @@ pub mod components;
 pub mod config;
 pub mod daemon;
 pub mod database;
+pub mod mounts;
 pub mod rules;
 pub mod server;
 

@@ -37,7 +37,7 @@ pub struct EnqueueRequest {
     /// How long after its enqueue the job becomes visible. Not together with `run_at`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
-    /// When the job becomes visible, by the wall clock. Not together with `delay_ms`.
+    /// When the job becomes visible, by the wall clock, which it follows when that is set. Not together with `delay_ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Timestamp>,
     /// Names and values that travel with the job.

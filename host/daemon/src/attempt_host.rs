@@ -73,7 +73,7 @@ impl AttemptHost for StoreHost {
             let ended = self.daemon.store.complete_step(self.token, step, result, effects, now_ms).await;
             match ended {
                 // The effect stands and its result is in hand: giving up at once would leave it in doubt.
-                Err(error) if failures < COMPLETE_RETRIES && !matches!(error, StoreError::Closed) => {
+                Err(error) if failures < COMPLETE_RETRIES && !error.is_final() => {
                     failures += 1;
                     tracing::warn!(token = %self.token, step = %name, code = error.code(), failures, "a step's result could not be written; it is tried again");
                     let delay_ms = WRITE_BACKOFF.delay_ms(failures, draw_jitter());

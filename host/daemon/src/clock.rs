@@ -33,11 +33,33 @@ impl Clock {
 /// Wall time in milliseconds since 1970.
 #[must_use]
 pub fn wall_ms() -> TimestampMs {
+    // A test steps the daemon's wall through the file that the point names.
+    fail::fail_point!("clock.wall", |file| system_wall_ms() + milliseconds_in(file));
+    system_wall_ms()
+}
+
+/// What a test wrote into a file: by how much a clock is to be off. 0 while there is nothing in it.
+#[cfg(feature = "crash-points")]
+fn milliseconds_in(file: Option<String>) -> i64 {
+    let text = std::fs::read_to_string(file.unwrap_or_default()).unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
+}
+
+fn system_wall_ms() -> TimestampMs {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// How long the machine has been suspended since its start, in milliseconds.
+pub(crate) fn suspended_ms() -> i64 {
+    let running = clock_gettime(ClockId::Monotonic);
+    boot_ms() - (running.tv_sec * 1_000 + running.tv_nsec / 1_000_000)
 }
 
 /// Milliseconds since the machine's start, suspend included (`CLOCK_BOOTTIME`, `clock_gettime(2)`).
 fn boot_ms() -> i64 {
     let time = clock_gettime(ClockId::Boottime);
-    time.tv_sec * 1_000 + time.tv_nsec / 1_000_000
+    let boot_ms = time.tv_sec * 1_000 + time.tv_nsec / 1_000_000;
+    // A test lets the machine be suspended through the file that the point names.
+    fail::fail_point!("clock.boot", |file| boot_ms + milliseconds_in(file));
+    boot_ms
 }

@@ -12,7 +12,7 @@ use leasehold_store::Store;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::{Notify, Semaphore, broadcast, watch};
 
-use crate::{alerts::Alerts, artefacts::Artefacts, clock::Clock, config::Config, running::RunningAttempts};
+use crate::{alerts::Alerts, artefacts::Artefacts, clock::Clock, config::Config, metrics, running::RunningAttempts};
 
 /// How many ends of jobs a waiting caller may lag behind before it looks the job up again.
 const ENDED_BACKLOG: usize = 4_096;
@@ -50,6 +50,8 @@ pub struct Daemon {
     pub(crate) pausing: tokio::sync::Mutex<()>,
     /// Rung when a job may have become claimable.
     pub(crate) claimable: Notify,
+    /// Rung when a job was put in that waits for a time of the wall clock.
+    pub(crate) scheduled: Notify,
     /// Rung when a lease may run out earlier than the reaper thinks.
     pub(crate) reap: Notify,
     /// Set once the daemon takes no further leases.
@@ -95,6 +97,7 @@ impl Daemon {
             changing_handlers: tokio::sync::Mutex::default(),
             pausing: tokio::sync::Mutex::default(),
             claimable: Notify::new(),
+            scheduled: Notify::new(),
             reap: Notify::new(),
             stopping: AtomicBool::new(false),
             leasing: tokio::sync::Mutex::default(),
@@ -123,6 +126,7 @@ impl Daemon {
 
     /// The measurements in Prometheus' text form, without those that have to be asked of the queue first.
     pub fn rendered_metrics(&self) -> String {
+        metrics::damaged(self.store.damage().is_some());
         self.metrics.render()
     }
 

@@ -9,7 +9,7 @@ use std::{
 use leasehold_domain::KindPolicy;
 use leasehold_store::{Claim, ClaimRequest, KindClaim, StoreError};
 
-use crate::{attempt, daemon::Daemon};
+use crate::{attempt, daemon::Daemon, trouble::Trouble};
 
 /// The time after a guest's deadline in which its result is written; a lease is never extended beyond it.
 pub(crate) const SETTLE_GRACE_MS: i64 = 1_000;
@@ -20,15 +20,14 @@ const SLEEP_MAX_MS: i64 = 60_000;
 
 /// Claims and starts attempts until the daemon stops leasing.
 pub(crate) async fn run(daemon: Arc<Daemon>) {
+    let mut trouble = Trouble::default();
     while let Some(claimed) = claim_and_start(&daemon).await {
+        trouble.note("claiming", &claimed);
         match claimed {
             Ok(Claimed::Something) => {}
             Ok(Claimed::Nothing) => rest(&daemon, true).await,
             Ok(Claimed::NoRoom) => rest(&daemon, false).await,
-            Err(error) => {
-                tracing::error!(code = error.code(), %error, "claiming failed");
-                let _ = tokio::time::timeout(REST_AFTER_FAILURE, daemon.claimable.notified()).await;
-            }
+            Err(_) => tokio::time::sleep(REST_AFTER_FAILURE).await,
         }
     }
 }
@@ -64,7 +63,7 @@ async fn claim_and_start(daemon: &Arc<Daemon>) -> Option<Result<Claimed, StoreEr
 /// Claims what there is room for; nothing when there is none.
 async fn claim(daemon: &Daemon) -> Result<Option<Claim>, StoreError> {
     let free = daemon.sandbox.slots().saturating_sub(daemon.running.len());
-    if free == 0 || daemon.store.key_problem().is_some() {
+    if free == 0 || daemon.store.key_problem().is_some() || daemon.store.damage().is_some() {
         return Ok(None);
     }
     let kinds = kinds_with_room(daemon, free);

@@ -13,7 +13,7 @@ const BYTES: &str = "application/octet-stream";
 /// The longest media type.
 const CONTENT_TYPE_MAX_BYTES: usize = 128;
 /// The longest delay: ten years, far below what a timestamp holds.
-const DELAY_MAX_MS: i64 = 3_650 * 86_400_000;
+pub(crate) const DELAY_MAX_MS: i64 = 3_650 * 86_400_000;
 
 /// A job as somebody sent it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub struct SentJob {
     pub metadata: Vec<(String, String)>,
     /// How long until it becomes visible.
     pub delay_ms: i64,
+    /// The wall time that it waits for, in place of a delay.
+    pub run_at_wall_ms: Option<TimestampMs>,
     /// Its priority.
     pub priority: i32,
 }
@@ -102,6 +104,7 @@ pub fn check(config: &Config, job: SentJob, now_ms: TimestampMs) -> Result<Enque
         payload: job.payload,
         metadata: job.metadata,
         visible_at_ms: now_ms + job.delay_ms,
+        run_at_wall_ms: job.run_at_wall_ms,
         priority: job.priority,
     })
 }
@@ -153,6 +156,7 @@ pub(crate) fn check_new_job(config: &Config, job: &NewJob) -> Result<(), Enqueue
         payload: job.payload.clone(),
         metadata: job.metadata.clone(),
         delay_ms: job.delay_ms,
+        run_at_wall_ms: None,
         priority: job.priority,
     };
     check(config, sent, 0).map(drop).map_err(|error| match error {

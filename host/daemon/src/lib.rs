@@ -32,6 +32,7 @@ mod serve;
 mod settlement;
 mod stop_marker;
 mod tokens;
+mod trouble;
 
 pub use bulk_replays::{BulkStart, BulkWish};
 pub use handlers::{HandlerError, Pushed, ReloadError};

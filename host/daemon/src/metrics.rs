@@ -52,6 +52,7 @@ const RUNNING: &str = "leasehold_attempts_running";
 const ALERT: &str = "leasehold_alert_active";
 const PAGES: &str = "leasehold_pages_sent_total";
 const PAGE_FAILURES: &str = "leasehold_page_failures_total";
+const DAMAGED: &str = "leasehold_database_damaged";
 const VERSION: &str = "leasehold_handler_version_live";
 
 fn describe() {
@@ -94,6 +95,7 @@ fn describe() {
     describe_gauge!(ALERT, "1 for each alert that is active, by alert; `leasehold alerts ls` says what to do.");
     describe_counter!(PAGES, "Pages that were sent, by what: webhook, command, or log when neither is configured.");
     describe_counter!(PAGE_FAILURES, "Tries to send a page that failed.");
+    describe_gauge!(DAMAGED, "1 once the database has shown damage; nothing is written to it then.");
     describe_gauge!(VERSION, "1 for each handler version that is live.");
     // Counters that should stay at 0 are shown from the start, so that their absence is no good news.
     counter!(STALE).absolute(0);
@@ -205,6 +207,10 @@ pub(crate) fn queue(kind: &str, state: &'static str, jobs: u64, oldest_ms: i64) 
 #[allow(clippy::cast_precision_loss, reason = "a count far below 2^52")]
 pub(crate) fn running(attempts: usize) {
     gauge!(RUNNING).set(attempts as f64);
+}
+
+pub(crate) fn damaged(is_damaged: bool) {
+    gauge!(DAMAGED).set(f64::from(u8::from(is_damaged)));
 }
 
 pub(crate) fn version(name: &str, version: &str, live: bool) {

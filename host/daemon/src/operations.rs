@@ -60,6 +60,7 @@ impl Daemon {
         let queue = self.config().queue.clone();
         self.check_disk()?;
         let kinds: Vec<_> = jobs.iter().map(|job| job.kind.clone()).collect();
+        let is_scheduled = jobs.iter().any(|job| job.run_at_wall_ms.is_some());
         let now_ms = self.now_ms();
         let answers = self.store.enqueue(jobs, actor, now_ms, queue.priority_step_ms, queue.queue_depth_max).await?;
         for (kind, answer) in kinds.iter().zip(&answers) {
@@ -68,6 +69,9 @@ impl Daemon {
                 EnqueueAnswer::Duplicate { .. } => metrics::duplicate_prevented("job"),
                 EnqueueAnswer::KeyConflict { .. } | EnqueueAnswer::QueueFull => {}
             }
+        }
+        if is_scheduled {
+            self.scheduled.notify_one();
         }
         self.claimable.notify_one();
         Ok(answers)
@@ -195,6 +199,6 @@ impl Daemon {
         }
         metrics::running(self.running.len());
         metrics::alert(DEAD_LETTERS, !self.store.uncovered_arrivals().await?.is_empty());
-        Ok(self.metrics.render())
+        Ok(self.rendered_metrics())
     }
 }

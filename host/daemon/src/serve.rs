@@ -23,7 +23,7 @@ use crate::{
     config::{self, Config},
     daemon::Daemon,
     dispatcher, http,
-    maintenance::{bulk_replays, handlers_folder, heartbeats, pages, reaper, recovery, relay, retention},
+    maintenance::{bulk_replays, handlers_folder, heartbeats, pages, reaper, recovery, relay, retention, wall_clock},
     metrics,
     open_files::warn_of_open_files,
     refused, stop_marker,
@@ -88,6 +88,8 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let mut terminate = listen_for(SignalKind::terminate())?;
     let mut interrupt = listen_for(SignalKind::interrupt())?;
     let mut hang_up = listen_for(SignalKind::hangup())?;
+    // Listened to so that a write beyond a limit on the size of files fails like one on a full disk, and does not kill.
+    let _file_too_large = listen_for(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
     let (daemon, socket, tcp) = start(config).await?;
     let (stop_http, http_stopped) = watch::channel(false);
     let mut servers = JoinSet::new();
@@ -146,7 +148,7 @@ async fn start(config: Config) -> Result<(Arc<Daemon>, UnixListener, Option<TcpL
     daemon.prepare_live_handlers().await?;
     tokio::spawn(pages::run(Arc::clone(&daemon)));
     match daemon.store.key_problem() {
-        None => start_work(&daemon).await?,
+        None => start_work(&daemon).await.or_else(serve_reads_alone)?,
         Some(problem) => {
             tracing::error!(code = "key_unavailable", %problem, "reads go on, nothing is enqueued or leased; put the key back and start again");
             let met = Met::new(Alert::KeyUnavailable, "key_unavailable", problem.to_string());
@@ -173,6 +175,11 @@ async fn listen_on_tcp(daemon: &Daemon) -> Result<Option<TcpListener>, ServeErro
     Ok(Some(listener))
 }
 
+/// A damaged database is still good for reading what can be read; it was told what is wrong when it was found.
+fn serve_reads_alone(error: StoreError) -> Result<(), StoreError> {
+    if error.is_damage() { Ok(()) } else { Err(error) }
+}
+
 /// Starts everything that leases and settles. What the process before left behind is given back first; when that can't
 /// be written yet, on a full disk say, it goes on while the daemon serves.
 async fn start_work(daemon: &Arc<Daemon>) -> Result<(), StoreError> {
@@ -180,6 +187,8 @@ async fn start_work(daemon: &Arc<Daemon>) -> Result<(), StoreError> {
     let recovery = tokio::spawn(recovery::run(Arc::clone(daemon), orphaned));
     tokio::spawn(heartbeats::run(Arc::clone(daemon)));
     tokio::spawn(retention::run(Arc::clone(daemon)));
+    tokio::spawn(wall_clock::run(Arc::clone(daemon)));
+    tokio::spawn(wall_clock::watch_for_suspends(Arc::clone(daemon)));
     let _ = tokio::time::timeout(RECOVERY_PATIENCE, recovery).await;
     tokio::spawn(reaper::run(Arc::clone(daemon)));
     tokio::spawn(bulk_replays::run(Arc::clone(daemon)));

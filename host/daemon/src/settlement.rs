@@ -63,7 +63,8 @@ pub(crate) async fn settle(
     );
     let released_for = released_for(&ended.outcome);
     let settlement = prepare(now_ms, in_force, policy, facts, contents, &decision, ended, only_if_expired).await;
-    match write(daemon, settlement).await {
+    let Some(settled) = write(daemon, settlement).await else { return };
+    match settled {
         Settled::LeaseLost => {
             // The reaper finds leases that were extended or settled meanwhile; that is no stale result.
             if !only_if_expired {
@@ -154,8 +155,9 @@ pub(crate) fn log_text(lines: &[LogLine]) -> String {
     lines.join("\n")
 }
 
-/// Writes until it is durable or the lease is lost. The guest has ended, so nothing runs twice for a failed write.
-async fn write(daemon: &Daemon, settlement: Settlement) -> Settled {
+/// Writes until it is durable or the lease is lost. The guest has ended, so nothing runs twice for a failed write. Nothing
+/// comes back when nothing will be written any more: the lease stays for the next start, which gives it back.
+async fn write(daemon: &Daemon, settlement: Settlement) -> Option<Settled> {
     let mut failures = 0;
     loop {
         let begun_ms = daemon.now_ms();
@@ -165,14 +167,14 @@ async fn write(daemon: &Daemon, settlement: Settlement) -> Settled {
                 if failures > 0 {
                     daemon.alerts.clear(Alert::VerdictsHeld, &settlement.token.to_string());
                 }
-                return settled;
+                return Some(settled);
             }
             Err(error) => {
                 failures += 1;
                 metrics::write_failed(error.code());
                 tracing::error!(token = %settlement.token, code = error.code(), %error, failures, "a settlement could not be written; it is held and tried again");
-                if matches!(error, leasehold_store::StoreError::Closed) {
-                    return Settled::LeaseLost;
+                if error.is_final() {
+                    return None;
                 }
                 let holder = settlement.token.to_string();
                 let met = Met::new(Alert::VerdictsHeld, error.code(), format!("{holder}: {error}"));

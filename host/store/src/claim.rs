@@ -257,7 +257,8 @@ pub(crate) fn promote_due(connection: &Connection, now_ms: TimestampMs) -> Resul
     Ok(connection
         .prepare_cached(
             "UPDATE jobs SET state = 1 WHERE id IN (
-                 SELECT id FROM jobs WHERE state = 0 AND held = 0 AND visible_at <= ?1 ORDER BY visible_at LIMIT ?2)",
+                 SELECT id FROM jobs WHERE state = 0 AND held = 0 AND run_at_wall IS NULL AND visible_at <= ?1
+                 ORDER BY visible_at LIMIT ?2)",
         )?
         .execute([now_ms, PROMOTE_BATCH])?)
 }

@@ -121,6 +121,7 @@ fn enqueue_one(
             payload: job.payload.clone(),
             metadata: job.metadata.clone(),
             visible_at_ms: context.now_ms + job.delay_ms,
+            run_at_wall_ms: None,
             priority: job.priority,
         },
     )?;

@@ -28,6 +28,8 @@ pub struct EnqueueJob {
     pub metadata: Vec<(String, String)>,
     /// When it becomes visible.
     pub visible_at_ms: TimestampMs,
+    /// The wall time that it waits for in place of `visible_at_ms`, whatever becomes of the wall clock until then.
+    pub run_at_wall_ms: Option<TimestampMs>,
     /// Its priority.
     pub priority: i32,
 }
@@ -78,6 +80,7 @@ pub(crate) struct SealedJob {
     payload_sealed: Vec<u8>,
     extras_sealed: Vec<u8>,
     visible_at_ms: TimestampMs,
+    run_at_wall_ms: Option<TimestampMs>,
     priority: i32,
 }
 
@@ -97,6 +100,7 @@ impl SealedJob {
             payload_sealed: keys.sealer.seal(Purpose::Payload, id, &job.payload)?,
             extras_sealed: extras.seal(keys, id)?,
             visible_at_ms: job.visible_at_ms,
+            run_at_wall_ms: job.run_at_wall_ms,
             priority: job.priority,
         })
     }
@@ -162,13 +166,15 @@ pub(crate) fn insert(
     if depth(connection)? >= context.depth_max {
         return Ok(EnqueueAnswer::QueueFull);
     }
-    let state = if job.visible_at_ms <= context.now_ms { READY } else { WAITING };
-    let visible_at_ms = job.visible_at_ms.max(context.now_ms);
+    let visible_at_ms = job.run_at_wall_ms.unwrap_or(job.visible_at_ms.max(context.now_ms));
+    let is_due = job.run_at_wall_ms.is_none() && visible_at_ms <= context.now_ms;
+    let state = if is_due { READY } else { WAITING };
     connection
         .prepare_cached(
             "INSERT INTO jobs (id, kind, lane, state, place, visible_at, priority, enqueued_at, enqueued_by,
-                               content_type, payload_bytes, payload_digest, key_digest, payload_sealed, extras_sealed)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+                               content_type, payload_bytes, payload_digest, key_digest, payload_sealed, extras_sealed,
+                               run_at_wall)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
         )?
         .execute(params![
             job.id,
@@ -186,6 +192,7 @@ pub(crate) fn insert(
             job.key_digest,
             job.payload_sealed,
             job.extras_sealed,
+            job.run_at_wall_ms,
         ])?;
     if let Some(key_digest) = &job.key_digest {
         connection

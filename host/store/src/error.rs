@@ -9,8 +9,18 @@ use rusqlite::ErrorCode;
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     /// SQLite refused or failed.
-    #[error("the database: {0}")]
+    #[error("the database: {0}{hint}", hint = hint(.0))]
     Sqlite(Arc<rusqlite::Error>),
+    /// The database is damaged. Nothing is written to it any more.
+    #[error(
+        "the database does not pass as intact ({what}), so nothing more is written to it and no job is leased. Stop the \
+         daemon, keep its files aside, see with SQLite's `PRAGMA integrity_check` what is wrong with them, restore the \
+         backup and start again"
+    )]
+    Damaged {
+        /// What was found.
+        what: String,
+    },
     /// The sealing key is missing or wrong.
     #[error("the sealing key is not available: {0}")]
     KeyUnavailable(String),
@@ -62,6 +72,7 @@ impl StoreError {
                 Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => "database_io",
                 _ => "database_error",
             },
+            Self::Damaged { .. } => "database_corrupt",
             Self::KeyUnavailable(_) => "key_unavailable",
             Self::DoesNotOpen { .. } => "seal_broken",
             Self::Unexpected(_) => "database_unexpected",
@@ -80,8 +91,45 @@ impl StoreError {
     pub(crate) fn is_io(&self) -> bool {
         matches!(self, Self::Sqlite(error) if matches!(
             error.sqlite_error_code(),
-            Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen)
+            // SQLite opens a file on a read-only disk for reading alone, and such a connection never writes again.
+            Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen | ErrorCode::ReadOnly)
         ))
+    }
+}
+
+impl StoreError {
+    /// Whether the error says that the database itself is damaged.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        self.code() == "database_corrupt"
+    }
+
+    /// Whether no further write will go well while this process runs.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Closed) || self.is_damage()
+    }
+
+    /// What is damaged, in few words.
+    pub(crate) fn what_is_damaged(&self) -> String {
+        match self {
+            Self::Damaged { what } => what.clone(),
+            Self::Sqlite(error) => error.to_string(),
+            other => other.to_string(),
+        }
+    }
+}
+
+/// What to do about an error of SQLite's, where its own words leave that open.
+fn hint(error: &rusqlite::Error) -> &'static str {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => "; make room: nothing that was answered is lost",
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => "; another program holds its lock: try again",
+        Some(ErrorCode::ReadOnly) => "; it lies on a file system that can't be written to",
+        Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => {
+            "; the file system fails or takes no writes: see the system's log. What waits goes on once it does again"
+        }
+        _ => "",
     }
 }
 

@@ -79,12 +79,13 @@ impl Store {
         .await
     }
 
-    /// The first time at which a waiting job becomes visible or a cooldown ends.
+    /// The first time at which a waiting job becomes visible or a cooldown ends. Jobs that wait for the wall clock are not
+    /// among them.
     pub async fn next_visible_ms(&self) -> Result<Option<TimestampMs>, StoreError> {
         self.ask_for_daemon(|connection| {
             let mut earliest = None::<TimestampMs>;
             for sql in [
-                "SELECT min(visible_at) FROM jobs WHERE state = 0 AND held = 0",
+                "SELECT min(visible_at) FROM jobs WHERE state = 0 AND held = 0 AND run_at_wall IS NULL",
                 "SELECT min(until) FROM lane_cooldowns",
             ] {
                 let due: Option<TimestampMs> = connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?;

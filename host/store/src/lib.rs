@@ -17,6 +17,7 @@ mod enqueue;
 mod error;
 pub mod examine;
 mod handlers;
+mod health;
 mod heartbeat;
 mod incidents;
 mod job_ids;
@@ -44,6 +45,7 @@ mod settle;
 mod steps;
 mod tokens;
 mod values;
+mod wall_clock;
 mod writer;
 
 pub use audit::{AuditEntry, AuditFilter};
@@ -80,7 +82,7 @@ pub use tokens::{AddedToken, NewToken, RevokedToken, TokenReference, TokenRow};
 
 use std::sync::{Arc, atomic::AtomicI64};
 
-use crate::{job_ids::JobIds, readers::Readers, writer::Writer};
+use crate::{health::Health, job_ids::JobIds, readers::Readers, writer::Writer};
 
 /// The queue. A cheap handle; all of its work happens on threads of its own.
 #[derive(Clone)]
@@ -92,6 +94,7 @@ struct Shared {
     writer: Writer,
     readers: Readers,
     own_readers: Readers,
+    health: Arc<Health>,
     keys: Arc<KeyStatus>,
     job_ids: JobIds,
     /// The latest time on the queue's clock that any call has brought; persisted by the writer.

@@ -36,7 +36,7 @@ const NETWORK_FILE_SYSTEMS: [(i64, &str); 8] = [
 /// Takes the lock of the database in this directory.
 pub(crate) fn take(directory: &Path) -> Result<DatabaseLock, OpenError> {
     let path = directory.join(LOCK_FILE);
-    let io = |error: std::io::Error| OpenError::Io { path: path.display().to_string(), error };
+    let io = |error: std::io::Error| OpenError::io(&path, error);
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(io)?;
     refuse_network_file_system(&file, directory)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {

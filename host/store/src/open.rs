@@ -2,17 +2,18 @@
 
 use std::{
     fs,
-    os::unix::fs::DirBuilderExt,
+    os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicI64},
     time::Duration,
 };
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, config::DbConfig};
 use rusqlite_migration::{M, Migrations};
 
 use crate::{
     Shared, Store, StoreError,
+    health::Health,
     job_ids::JobIds,
     keys::{self, KeyProblem, KeyStatus},
     lock,
@@ -28,6 +29,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0004_job_notes.sql"),
     include_str!("../migrations/0005_tokens.sql"),
     include_str!("../migrations/0007_queue_mends.sql"),
+    include_str!("../migrations/0008_wall_clock.sql"),
 ];
 /// How long SQLite waits for another program's lock before a call fails with `database_busy`.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -86,11 +88,34 @@ pub enum OpenError {
         /// The file system.
         name: String,
     },
+    /// The directory lies on a file system that can't be written to.
+    #[error(
+        "{path} can't be written to, because its file system is read-only; mount it writable or name another data \
+         directory (data_dir under [daemon])"
+    )]
+    ReadOnly {
+        /// The file or directory.
+        path: String,
+    },
     /// The file is no database.
-    #[error("{path} is not an SQLite database; move it away or name another data directory")]
+    #[error(
+        "{path} is not an SQLite database, or its header is damaged. If it was Leasehold's, keep it aside and restore the \
+         backup; else move it away or name another data directory"
+    )]
     NotADatabase {
         /// The file.
         path: String,
+    },
+    /// The database is damaged.
+    #[error(
+        "{path} is damaged ({what}) and was left as it is. See with SQLite's `PRAGMA integrity_check` what is wrong with \
+         it, keep it aside and restore the backup"
+    )]
+    Damaged {
+        /// The file.
+        path: String,
+        /// What was found.
+        what: String,
     },
     /// The database was written by a newer Leasehold.
     #[error(
@@ -136,10 +161,23 @@ impl OpenError {
             Self::Locked { .. } => "database_locked",
             Self::NetworkFileSystem { .. } => "network_file_system",
             Self::NotADatabase { .. } => "not_a_database",
+            Self::Damaged { .. } => "database_corrupt",
             Self::NewerSchema { .. } => "newer_schema",
             Self::Foreign { .. } => "foreign_database",
-            Self::Io { .. } => "data_directory",
+            Self::Io { .. } | Self::ReadOnly { .. } => "data_directory",
             Self::Store { error, .. } => error.code(),
+        }
+    }
+}
+
+impl OpenError {
+    /// A file or directory that can't be used, and what to do about it where that is clear.
+    pub(crate) fn io(path: &Path, error: std::io::Error) -> Self {
+        let path = path.display().to_string();
+        if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem {
+            Self::ReadOnly { path }
+        } else {
+            Self::Io { path, error }
         }
     }
 }
@@ -153,14 +191,16 @@ impl Store {
         let (connection, keys) = open_database(options, &path).map_err(|problem| problem.at(&path))?;
         let store = |error: StoreError| OpenError::Store { path: path.display().to_string(), error };
         let latest_ms = Arc::new(AtomicI64::new(persisted_clock_ms(&connection).map_err(store)?.unwrap_or(0)));
-        let writer_connection =
-            WriterConnection { connection: Ok(connection), before: None, options: options.clone(), path: path.clone() };
+        let writer_connection = WriterConnection::new(connection, options, &path);
+        let health = Arc::<Health>::default();
         let thread = |error| OpenError::Io { path: path.display().to_string(), error };
         Ok(Self {
             shared: Arc::new(Shared {
-                writer: Writer::start(writer_connection, Arc::clone(&latest_ms)).map_err(thread)?,
-                readers: Readers::new(path.clone(), READERS, Some(TIME_BOX)),
-                own_readers: Readers::new(path.clone(), OWN_READERS, None),
+                writer: Writer::start(writer_connection, Arc::clone(&latest_ms), Arc::clone(&health))
+                    .map_err(thread)?,
+                readers: Readers::new(path.clone(), READERS, Some(TIME_BOX), Arc::clone(&health)),
+                own_readers: Readers::new(path.clone(), OWN_READERS, None, Arc::clone(&health)),
+                health,
                 keys: Arc::new(keys),
                 job_ids: JobIds::default(),
                 latest_ms,
@@ -184,6 +224,18 @@ impl Store {
         }
     }
 
+    /// What is damaged about the database, if damage was found. Nothing is written then.
+    #[must_use]
+    pub fn damage(&self) -> Option<&str> {
+        self.shared.health.damage()
+    }
+
+    /// Why no write goes well at the moment, if so: damage, a full disk, a lock of another program's.
+    #[must_use]
+    pub fn write_problem(&self) -> Option<StoreError> {
+        self.shared.health.problem()
+    }
+
     /// Runs what waits, moves the log into the database and closes it.
     pub fn close(&self) {
         self.shared.readers.close();
@@ -198,11 +250,7 @@ impl Store {
 }
 
 fn make_directory(directory: &Path) -> Result<(), OpenError> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
-        .map_err(|error| OpenError::Io { path: directory.display().to_string(), error })
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|error| OpenError::io(directory, error))
 }
 
 /// Why the database's file could not be opened, before its path is joined to it.
@@ -227,6 +275,7 @@ impl Problem {
             Self::Store(StoreError::Sqlite(error)) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => {
                 OpenError::NotADatabase { path }
             }
+            Self::Store(error) if error.is_damage() => OpenError::Damaged { path, what: error.what_is_damaged() },
             Self::Store(error) => OpenError::Store { path, error },
         }
     }
@@ -249,9 +298,14 @@ fn open_database(options: &StoreOptions, path: &Path) -> Result<(Connection, Key
 
 /// Looks before anything is written: a database of a newer version or of another program is left as it is.
 fn refuse_unknown_schema(path: &Path) -> Result<(), Problem> {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let has_log = fs::metadata(log).is_ok_and(|metadata| metadata.len() > 0);
     let connection =
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
+    // Closing it would else move a log that is there into the file. Without one it takes the files away that it made.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
     let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     if usize::try_from(found).map_or(true, |found| found > MIGRATIONS.len()) {
         return Err(Problem::Newer(found));
@@ -267,9 +321,10 @@ fn refuse_unknown_schema(path: &Path) -> Result<(), Problem> {
 }
 
 fn open_connection(path: &Path, options: &StoreOptions, is_new: bool) -> Result<Connection, StoreError> {
+    let create = if is_new { OpenFlags::SQLITE_OPEN_CREATE } else { OpenFlags::empty() };
     let connection = Connection::open_with_flags(
         path,
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | create,
     )?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(128);
@@ -314,9 +369,27 @@ pub(crate) struct WriterConnection {
     before: Option<Connection>,
     options: StoreOptions,
     path: PathBuf,
+    /// Which file was opened first, by device and inode. None where that can't be told.
+    file: Option<(u64, u64)>,
 }
 
 impl WriterConnection {
+    fn new(connection: Connection, options: &StoreOptions, path: &Path) -> Self {
+        let file = identity(path).ok();
+        Self { connection: Ok(connection), before: None, options: options.clone(), path: path.to_owned(), file }
+    }
+
+    /// Whether the database's path still leads to the file that was opened. What is written to one that was moved away,
+    /// or that another was put in the place of, is gone with the process.
+    pub(crate) fn check_in_place(&self) -> Result<(), StoreError> {
+        let what = match (identity(&self.path), self.file) {
+            (Ok(found), Some(opened)) if found != opened => "was replaced",
+            (Err(error), _) if error.kind() == std::io::ErrorKind::NotFound => "was moved away",
+            _ => return Ok(()),
+        };
+        Err(StoreError::Damaged { what: format!("its file {} {what} while the daemon ran", self.path.display()) })
+    }
+
     pub(crate) fn get(&self) -> Result<&Connection, StoreError> {
         self.connection.as_ref().map_err(Clone::clone)
     }
@@ -329,6 +402,7 @@ impl WriterConnection {
         if let Ok(connection) = std::mem::replace(&mut self.connection, Err(StoreError::Closed)) {
             self.before = Some(connection);
         }
+        // Never made anew: an empty database in the place of one that is gone would answer for it.
         self.connection = open_connection(&self.path, &self.options, false);
         match &self.connection {
             Ok(_) => self.before = None,
@@ -338,17 +412,31 @@ impl WriterConnection {
         }
     }
 
+    pub(crate) fn begin(&self) -> Result<(), StoreError> {
+        self.get()?.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        Ok(())
+    }
+
     pub(crate) fn ensure_open(&mut self) {
         if self.connection.is_err() {
             self.reopen();
         }
     }
 
-    pub(crate) fn close(&mut self) {
+    /// Moves the log into the database and closes it. The files of a damaged one are left as they are.
+    pub(crate) fn close(&mut self, is_damaged: bool) {
         if let Ok(connection) = std::mem::replace(&mut self.connection, Err(StoreError::Closed)) {
             // A failed checkpoint leaves the log, which the next start reads.
-            let _ = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
+            let _ = if is_damaged {
+                connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map(drop)
+            } else {
+                connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")
+            };
             let _ = connection.close();
         }
     }
+}
+
+fn identity(path: &Path) -> std::io::Result<(u64, u64)> {
+    fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
 }

@@ -57,6 +57,7 @@ fn job(key: &str) -> EnqueueJob {
         payload: b"{}".to_vec(),
         metadata: Vec::new(),
         visible_at_ms: 0,
+        run_at_wall_ms: None,
         priority: 0,
     }
 }
@@ -140,6 +141,8 @@ async fn do_everything_hot(store: &Store) {
     store.next_visible_ms().await.unwrap();
     store.depths().await.unwrap();
     claim_of(store, 20, true).await;
+    store.next_wall_ms().await.unwrap();
+    store.reach_wall_time(0, 20).await.unwrap();
     let leased = claim(store, 30).await.jobs;
     let die = Verdict::Die { cause: Cause::Poison, cooldown_until_ms: None };
     store.settle(settlement(leased[0].token, die, 40)).await.unwrap();

@@ -273,9 +273,12 @@ fn summary(row: &Row<'_>) -> Result<JobSummary, StoreError> {
 }
 
 fn show(connection: &Connection, id: JobId) -> Result<Option<JobRecord>, StoreError> {
-    let live = summaries(connection, &format!("SELECT {LIVE} FROM jobs WHERE id = ?1"), [id.0])?;
-    let ended = summaries(connection, &format!("SELECT {ENDED} FROM ended_jobs WHERE id = ?1"), [id.0])?;
-    let Some(summary) = live.into_iter().chain(ended).next() else { return Ok(None) };
+    // One table after the other, so that damage to one of them hides no job of the other.
+    let mut found = summaries(connection, &format!("SELECT {ENDED} FROM ended_jobs WHERE id = ?1"), [id.0])?;
+    if found.is_empty() {
+        found = summaries(connection, &format!("SELECT {LIVE} FROM jobs WHERE id = ?1"), [id.0])?;
+    }
+    let Some(summary) = found.pop() else { return Ok(None) };
     Ok(Some(JobRecord {
         summary,
         attempts: attempts_of(connection, id)?,

@@ -9,7 +9,7 @@ use std::{
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::Semaphore;
 
-use crate::{Store, StoreError};
+use crate::{Store, StoreError, health::Health};
 
 /// How many of SQLite's steps lie between two looks at the clock.
 const STEPS_BETWEEN_LOOKS: std::ffi::c_int = 10_000;
@@ -18,13 +18,14 @@ pub(crate) struct Readers {
     path: PathBuf,
     /// How long one question may take.
     time_box: Option<Duration>,
+    health: Arc<Health>,
     permits: Arc<Semaphore>,
     idle: Arc<Mutex<Vec<Connection>>>,
 }
 
 impl Readers {
-    pub(crate) fn new(path: PathBuf, count: usize, time_box: Option<Duration>) -> Self {
-        Self { path, time_box, permits: Arc::new(Semaphore::new(count)), idle: Arc::default() }
+    pub(crate) fn new(path: PathBuf, count: usize, time_box: Option<Duration>, health: Arc<Health>) -> Self {
+        Self { path, time_box, health, permits: Arc::new(Semaphore::new(count)), idle: Arc::default() }
     }
 
     /// Closes the idle connections; later questions are refused.
@@ -71,6 +72,7 @@ impl Readers {
         })
         .await
         .map_err(|_| StoreError::Closed)?
+        .map_err(|error| readers.health.noted(error))
     }
 }
 
@@ -118,7 +120,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("some.db");
         Connection::open(&path).unwrap().execute_batch("CREATE TABLE numbers (number)").unwrap();
-        let readers = Readers::new(path, 1, Some(Duration::from_millis(50)));
+        let readers = Readers::new(path, 1, Some(Duration::from_millis(50)), Arc::default());
         let endless =
             "WITH RECURSIVE number (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number) SELECT max(n) FROM number";
         for _ in 0..2 {

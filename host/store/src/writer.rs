@@ -15,7 +15,7 @@ use std::{
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use crate::{StoreError, open::WriterConnection};
+use crate::{StoreError, health::Health, open::WriterConnection};
 
 /// How long one transaction may take calls in, so that a heartbeat never waits long behind a flood of enqueues.
 const BATCH_TIME: Duration = Duration::from_millis(20);
@@ -65,14 +65,20 @@ enum Guard {
     Savepoint,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 enum Ran {
     /// The transaction stands.
     InTransaction,
     /// The call failed with nothing to undo it alone, so the transaction can't be committed.
     Failed,
-    /// The error took the whole transaction with it.
-    TransactionLost,
+    /// The error took the whole transaction with it, or forbids keeping it.
+    TransactionLost(StoreError),
+}
+
+/// How the calls of a batch went.
+enum All {
+    Done,
+    OneFailed,
 }
 
 struct TypedCall<T, F> {
@@ -83,21 +89,24 @@ struct TypedCall<T, F> {
 
 impl<T: Send, F: FnMut(&Connection) -> Result<T, StoreError> + Send> Call for TypedCall<T, F> {
     fn run(&mut self, connection: &Connection, guard: Guard) -> Ran {
-        let result = match guard {
+        self.result = Some(match guard {
             Guard::Transaction => (self.operation)(connection),
             Guard::Savepoint => in_savepoint(connection, &mut self.operation),
-        };
-        let failed = result.is_err();
-        self.result = Some(result);
-        match guard {
-            _ if connection.is_autocommit() => Ran::TransactionLost,
-            Guard::Transaction if failed => Ran::Failed,
+        });
+        match &self.result {
+            Some(Err(error)) if error.is_damage() || connection.is_autocommit() => Ran::TransactionLost(error.clone()),
+            _ if connection.is_autocommit() => {
+                Ran::TransactionLost(StoreError::Unexpected("the transaction was rolled back by SQLite".into()))
+            }
+            Some(Err(_)) if guard == Guard::Transaction => Ran::Failed,
             _ => Ran::InTransaction,
         }
     }
 
     fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
         let answer = match (committed, self.result) {
+            // Damage is everybody's answer, in words that say what to do.
+            (Err(error), _) if error.is_damage() => Err(error),
             (_, Some(Err(error))) | (Err(error), _) => Err(error),
             (Ok(()), Some(Ok(value))) => Ok(value),
             (Ok(()), None) => Err(StoreError::Closed),
@@ -127,9 +136,13 @@ fn in_savepoint<T>(
 
 impl Writer {
     /// Starts the thread on an open connection.
-    pub(crate) fn start(connection: WriterConnection, latest_ms: Arc<AtomicI64>) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        connection: WriterConnection,
+        latest_ms: Arc<AtomicI64>,
+        health: Arc<Health>,
+    ) -> std::io::Result<Self> {
         let queue = Arc::<Queue>::default();
-        let mut worker = Worker { queue: Arc::clone(&queue), connection, latest_ms, persisted_ms: 0 };
+        let mut worker = Worker { queue: Arc::clone(&queue), connection, latest_ms, health, persisted_ms: 0 };
         let thread = std::thread::Builder::new().name("leasehold-writer".into()).spawn(move || worker.work())?;
         Ok(Self { queue, thread: Mutex::new(Some(thread)) })
     }
@@ -181,6 +194,7 @@ struct Worker {
     queue: Arc<Queue>,
     connection: WriterConnection,
     latest_ms: Arc<AtomicI64>,
+    health: Arc<Health>,
     persisted_ms: i64,
 }
 
@@ -189,7 +203,7 @@ impl Worker {
         while self.wait() {
             self.run_batch();
         }
-        self.connection.close();
+        self.connection.close(self.health.damage().is_some());
     }
 
     /// Waits for a call; false when there will be none.
@@ -206,37 +220,60 @@ impl Worker {
     }
 
     fn run_batch(&mut self) {
+        if let Some(refusal) = self.health.refusal() {
+            let waiting = self.count_waiting();
+            return self.refuse(waiting, &refusal);
+        }
+        let waiting = self.count_waiting();
+        if let Err(error) = self.begin() {
+            // Whoever waited all the while is answered; whoever came meanwhile has another try.
+            tracing::warn!(%error, calls = waiting.0 + waiting.1, "a transaction could not begin; what waited for it is refused");
+            return self.refuse(waiting, &error);
+        }
         let mut calls = Vec::new();
-        match self.take_batch(&mut calls) {
-            Ok(Ran::Failed) if calls.len() > 1 => self.run_again(calls),
-            Ok(Ran::TransactionLost) => self.run_again(calls),
+        match self.run_calls(&mut calls) {
+            Ok(All::Done) => calls.into_iter().for_each(|call| call.answer(Ok(()))),
+            Ok(All::OneFailed) if calls.len() > 1 => self.run_again(calls),
             // One that failed with nobody beside it has failed.
-            Ok(_) => calls.into_iter().for_each(|call| call.answer(Ok(()))),
+            Ok(All::OneFailed) => calls.into_iter().for_each(|call| call.answer(Ok(()))),
             Err(error) => self.recover(&error, calls),
         }
     }
 
-    /// Takes calls in until none waits or the time is up, and commits. Answers how the last call ran: unless it left the
-    /// transaction standing, nothing of the batch has happened.
-    fn take_batch(&mut self, calls: &mut Vec<Box<dyn Call>>) -> Result<Ran, StoreError> {
-        let started = Instant::now();
-        if let Err(error) = self.begin() {
-            calls.extend(self.next());
-            return Err(error);
+    fn count_waiting(&self) -> (usize, usize) {
+        let waiting = self.queue.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        (waiting.lease.len(), waiting.usual.len())
+    }
+
+    /// Answers the calls that waited first, so many of each urgency, without running them.
+    fn refuse(&self, (lease, usual): (usize, usize), error: &StoreError) {
+        let mut waiting = self.queue.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused: Vec<_> = waiting.lease.drain(..lease).collect();
+        refused.extend(waiting.usual.drain(..usual));
+        drop(waiting);
+        for call in refused {
+            call.answer(Err(error.clone()));
         }
+    }
+
+    /// Takes calls in until none waits or the time is up, and commits. When one has failed, nothing of the batch has
+    /// happened; on an error the transaction as such has failed.
+    fn run_calls(&mut self, calls: &mut Vec<Box<dyn Call>>) -> Result<All, StoreError> {
+        let started = Instant::now();
         while let Some(mut call) = self.next() {
             let ran = call.run(self.connection.get()?, Guard::Transaction);
             calls.push(call);
-            if ran != Ran::InTransaction {
+            if matches!(ran, Ran::Failed) {
                 self.roll_back();
-                return Ok(ran);
+                return Ok(All::OneFailed);
             }
+            self.stands(ran)?;
             if started.elapsed() > BATCH_TIME {
                 break;
             }
         }
         self.commit()?;
-        Ok(Ran::InTransaction)
+        Ok(All::Done)
     }
 
     /// Some call of the batch failed. With a savepoint for each, the others are done all the same.
@@ -250,15 +287,17 @@ impl Worker {
     fn with_savepoints(&mut self, calls: &mut [Box<dyn Call>]) -> Result<(), StoreError> {
         self.begin()?;
         for call in calls {
-            if call.run(self.connection.get()?, Guard::Savepoint) == Ran::TransactionLost {
-                return Err(StoreError::Unexpected("the transaction was rolled back by SQLite".into()));
-            }
+            let ran = call.run(self.connection.get()?, Guard::Savepoint);
+            self.stands(ran)?;
         }
         self.commit()
     }
 
     /// The transaction as such has failed, and nothing of it has happened.
     fn recover(&mut self, error: &StoreError, calls: Vec<Box<dyn Call>>) {
+        if error.is_damage() {
+            return calls.into_iter().for_each(|call| call.answer(Err(error.clone())));
+        }
         tracing::warn!(%error, calls = calls.len(), "a transaction failed; its calls run again singly");
         self.reopen_after(error);
         for call in calls {
@@ -268,12 +307,14 @@ impl Worker {
 
     fn run_singly(&mut self, mut call: Box<dyn Call>) {
         let committed = self.begin().and_then(|()| match call.run(self.connection.get()?, Guard::Transaction) {
-            Ran::InTransaction => self.commit(),
             Ran::Failed => {
                 self.roll_back();
                 Ok(())
             }
-            Ran::TransactionLost => Err(StoreError::Unexpected("the transaction was rolled back by SQLite".into())),
+            ran => {
+                self.stands(ran)?;
+                self.commit()
+            }
         });
         if let Err(error) = &committed {
             self.reopen_after(error);
@@ -296,10 +337,35 @@ impl Worker {
         }
     }
 
+    /// Whether the transaction goes on after a call. Nothing of one that met damage is kept.
+    fn stands(&self, ran: Ran) -> Result<(), StoreError> {
+        match ran {
+            Ran::InTransaction | Ran::Failed => Ok(()),
+            Ran::TransactionLost(error) => Err(self.failed(error)),
+        }
+    }
+
     fn begin(&mut self) -> Result<(), StoreError> {
+        self.connection.check_in_place().map_err(|error| self.failed(error))?;
         self.connection.ensure_open();
-        self.connection.get()?.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-        Ok(())
+        let mut begun = self.connection.begin();
+        if matches!(&begun, Err(error) if error.is_io()) {
+            self.connection.reopen();
+            begun = self.connection.begin();
+        }
+        begun.map_err(|error| self.failed(error))
+    }
+
+    /// Notes that a transaction failed. Damage ends all writing, and the transaction with it.
+    fn failed(&self, error: StoreError) -> StoreError {
+        let error = self.health.noted(error);
+        self.health.note_transaction(&Err(error.clone()));
+        if error.is_damage()
+            && let Ok(connection) = self.connection.get()
+        {
+            let _ = connection.execute_batch("ROLLBACK");
+        }
+        error
     }
 
     fn commit(&mut self) -> Result<(), StoreError> {
@@ -312,6 +378,8 @@ impl Worker {
         if committed.is_err() {
             self.roll_back();
         }
+        let committed = committed.map_err(|error| self.failed(error));
+        self.health.note_transaction(&committed);
         committed
     }
 

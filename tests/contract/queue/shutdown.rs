@@ -192,6 +192,55 @@ fn q12_the_note_of_a_stop_at_once_excuses_no_later_crash() {
 }
 
 #[test]
+fn q12_an_interrupt_stops_like_a_termination_and_the_second_signal_may_be_the_other_one() {
+    let server = holding();
+    let mut daemon =
+        Daemon::with_misbehave(&ConfigText::default().reaching(server.url()).daemon("shutdown_grace = \"1m\""));
+    let job = daemon.enqueue("job", &get(&server), &[]);
+    server.wait_for(1);
+    daemon.signal(Signal::INT);
+    daemon.wait_for_log("no further leases are taken");
+    server.let_go();
+    assert!(daemon.wait_for_exit().success());
+    daemon.run();
+    assert_eq!(attempts(&daemon, job), ended([("done", true)]));
+    let job = daemon.enqueue("job", &get(&server), &[]);
+    server.wait_for(2);
+    daemon.signal(Signal::INT);
+    daemon.wait_for_log_lines(2, "no further leases are taken");
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.wait_for_exit().code(), Some(130));
+    daemon.database().check();
+    daemon.run();
+    server.wait_for(3);
+    server.let_go();
+    assert_eq!(daemon.wait(job), "done");
+}
+
+#[test]
+fn q12_a_release_in_the_middle_of_a_step_does_not_count_and_leaves_the_step_in_doubt() {
+    let server = holding();
+    let config = ConfigText::default().reaching(server.url()).daemon("shutdown_grace = \"200ms\"").kind("attempts = 1");
+    let mut daemon = Daemon::with_misbehave(&config);
+    let step = json!({ "do": "step", "name": "send", "url": server.url() });
+    let job = daemon.enqueue("job", &step, &[]);
+    server.wait_for(1);
+    assert!(daemon.terminate().success());
+    daemon.database().check();
+    daemon.run();
+    server.wait_for(2);
+    server.let_go();
+    assert_eq!(daemon.wait(job), "done");
+    assert_eq!(attempts(&daemon, job), ended([("released", false), ("done", true)]));
+    let shown = daemon.job(job);
+    assert_eq!(shown["attempts"][0]["in_doubt_steps"], json!(["send"]));
+    assert_eq!(daemon.result(job)["result"]["in_doubt"], true);
+    let keys: Vec<_> =
+        server.received().iter().map(|request| request.header("idempotency-key").map(str::to_owned)).collect();
+    assert!(keys.len() == 2 && keys[0] == keys[1] && keys[0].is_some(), "{keys:?}");
+}
+
+#[test]
 fn q12_a_verdict_that_can_not_be_written_does_not_keep_the_daemon_from_stopping() {
     let mut daemon =
         Daemon::with_misbehave(&ConfigText::default().daemon("shutdown_grace = \"200ms\"").kind("attempts = 1"));

@@ -17,8 +17,10 @@ use crate::{
 
 /// The job that the request makes, or what is wrong with it.
 pub(super) fn check(request: EnqueueRequest, config: &Config, now_ms: TimestampMs) -> Result<EnqueueJob, Problem> {
+    let (delay_ms, run_at_wall_ms) = when(&request, wall_ms())?;
     let sent = SentJob {
-        delay_ms: delay_ms(&request)?,
+        delay_ms,
+        run_at_wall_ms,
         payload: payload(request.payload.as_deref(), request.payload_base64.as_deref())?,
         kind: request.kind,
         key: request.key,
@@ -42,12 +44,16 @@ pub(super) fn payload(json: Option<&RawValue>, base64: Option<&str>) -> Result<V
     }
 }
 
-fn delay_ms(request: &EnqueueRequest) -> Result<i64, Problem> {
+/// The delay, or the wall time that the job waits for. A time that the wall shows already is no reason to wait.
+fn when(request: &EnqueueRequest, wall_ms: TimestampMs) -> Result<(i64, Option<TimestampMs>), Problem> {
     match (request.delay_ms, request.run_at) {
-        (None, None) => Ok(0),
-        (Some(delay_ms), None) => Ok(i64::try_from(delay_ms).unwrap_or(i64::MAX)),
-        // What the wall's clock still has to go is what the queue's clock will have gone.
-        (None, Some(run_at)) => Ok(run_at.as_ms().saturating_sub(wall_ms()).max(0)),
+        (None, None) => Ok((0, None)),
+        (Some(delay_ms), None) => Ok((i64::try_from(delay_ms).unwrap_or(i64::MAX), None)),
+        (None, Some(run_at)) if run_at.as_ms() <= wall_ms => Ok((0, None)),
+        (None, Some(run_at)) if run_at.as_ms() - wall_ms > intake::DELAY_MAX_MS => {
+            Err(invalid("invalid_job", format!("run_at {run_at} is more than ten years ahead")))
+        }
+        (None, Some(run_at)) => Ok((0, Some(run_at.as_ms()))),
         (Some(_), Some(_)) => Err(invalid("invalid_job", "give delay_ms or run_at, not both")),
     }
 }

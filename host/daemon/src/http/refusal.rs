@@ -70,8 +70,8 @@ impl IntoResponse for Refusal {
 /// A store that failed, for the API. What may pass by itself is unavailable; the rest is an internal error.
 pub(super) fn problem_of_store(error: &StoreError) -> Problem {
     let status = match error.code() {
-        "key_unavailable" | "disk_low" | "disk_full" | "database_busy" | "database_read_only" | "closed"
-        | "query_too_slow" => StatusCode::SERVICE_UNAVAILABLE,
+        "key_unavailable" | "disk_low" | "disk_full" | "database_busy" | "database_read_only" | "database_io"
+        | "closed" | "query_too_slow" => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
     Problem::new(status, error.code(), error.to_string())

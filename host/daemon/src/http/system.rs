@@ -51,6 +51,9 @@ fn unready(daemon: &Daemon) -> Option<String> {
     if daemon.stopping.load(Ordering::SeqCst) {
         return Some("the daemon is stopping".to_owned());
     }
+    if let Some(problem) = daemon.store().write_problem() {
+        return Some(format!("nothing can be written: {problem}"));
+    }
     daemon.store().key_problem().map(|problem| format!("the sealing key is not available: {problem}"))
 }
 

@@ -1,7 +1,7 @@
 //! Extends the leases of the attempts that run in memory, one statement a beat. A guest does nothing for it, and can do
 //! nothing against it: this runs on threads that no guest has.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use leasehold_store::Beat;
 
@@ -10,6 +10,7 @@ use crate::{
     attempt,
     daemon::Daemon,
     metrics,
+    trouble::Trouble,
 };
 
 /// The longest sleep; only a safeguard, since whatever brings a beat nearer rings.
@@ -17,6 +18,7 @@ const SLEEP_MAX_MS: i64 = 60_000;
 
 /// Beats until the daemon's end.
 pub(crate) async fn run(daemon: Arc<Daemon>) {
+    let trouble = Arc::<Mutex<Trouble>>::default();
     loop {
         let now_ms = daemon.now_ms();
         let due = daemon.running.due(now_ms);
@@ -25,7 +27,7 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
         }
         if !due.beats.is_empty() {
             // On a task of its own, so that a slow write never hides another lease that runs out.
-            tokio::spawn(beat(Arc::clone(&daemon), due.beats, now_ms));
+            tokio::spawn(beat(Arc::clone(&daemon), Arc::clone(&trouble), due.beats, now_ms));
         }
         let next_at_ms = due.next_at_ms.unwrap_or(i64::MAX).clamp(now_ms, now_ms + SLEEP_MAX_MS);
         tokio::select! {
@@ -35,9 +37,11 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
     }
 }
 
-async fn beat(daemon: Arc<Daemon>, beats: Vec<Beat>, due_ms: i64) {
+async fn beat(daemon: Arc<Daemon>, trouble: Arc<Mutex<Trouble>>, beats: Vec<Beat>, due_ms: i64) {
     fail::fail_point!("heartbeat.send", |_| ());
-    match daemon.store.heartbeat(beats.clone(), daemon.now_ms()).await {
+    let beaten = daemon.store.heartbeat(beats.clone(), daemon.now_ms()).await;
+    trouble.lock().unwrap_or_else(PoisonError::into_inner).note("extending leases", &beaten);
+    match beaten {
         Ok(lost) => {
             let now_ms = daemon.now_ms();
             daemon.alerts.clear(Alert::LeasesNotExtended, "");
@@ -51,7 +55,6 @@ async fn beat(daemon: Arc<Daemon>, beats: Vec<Beat>, due_ms: i64) {
             }
         }
         Err(error) => {
-            tracing::error!(code = error.code(), %error, leases = beats.len(), "leases could not be extended; they are tried again");
             let met = Met::new(Alert::LeasesNotExtended, error.code(), error.to_string());
             daemon.alerts.raise(met, daemon.now_ms());
             daemon.running.beaten(&beats, false, daemon.now_ms());

@@ -9,3 +9,4 @@ pub(crate) mod reaper;
 pub(crate) mod recovery;
 pub(crate) mod relay;
 pub(crate) mod retention;
+pub(crate) mod wall_clock;

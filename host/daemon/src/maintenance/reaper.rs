@@ -14,6 +14,7 @@ use crate::{
     attempt::{self, Ended},
     daemon::Daemon,
     settlement,
+    trouble::Trouble,
 };
 
 /// How many leases are taken at a time, besides those that are in hand.
@@ -30,9 +31,11 @@ type InHand = Arc<Mutex<HashSet<FencingToken>>>;
 pub(crate) async fn run(daemon: Arc<Daemon>) {
     fail::fail_point!("reaper.run", |_| ());
     let in_hand = InHand::default();
+    let mut trouble = Trouble::default();
     loop {
-        if let Err(error) = reap(&daemon, &in_hand).await {
-            tracing::error!(code = error.code(), %error, "looking for expired leases failed");
+        let reaped = reap(&daemon, &in_hand).await;
+        trouble.note("looking for expired leases", &reaped);
+        if reaped.is_err() {
             tokio::time::sleep(REST).await;
         }
     }

@@ -12,3 +12,4 @@ mod opening;
 mod order;
 mod queue;
 mod stress;
+mod wall_clock;

@@ -127,6 +127,7 @@ pub fn job(kind: &str) -> EnqueueJob {
         payload: b"payload".to_vec(),
         metadata: Vec::new(),
         visible_at_ms: 0,
+        run_at_wall_ms: None,
         priority: 0,
     }
 }
