@@ -254,7 +254,11 @@ impl World {
         let versions = self.store.versions().await.unwrap();
         let now_ms = self.now_ms;
         self.model.cooldowns.retain(|_, until_ms| *until_ms > now_ms);
-        let claim = self.store.claim(ClaimRequest { now_ms, max, kinds: kinds.clone() }).await.unwrap();
+        let claim = self
+            .store
+            .claim(ClaimRequest { now_ms, max, memory: leasehold_domain::MemoryRoom::UNLIMITED, kinds: kinds.clone() })
+            .await
+            .unwrap();
         assert!(claim.jobs.len() <= max, "more jobs were leased than asked for");
         for claimed in &claim.jobs {
             self.note_claimed(claimed, &versions);
@@ -278,6 +282,7 @@ impl World {
             kind: policy.kind.clone(),
             handler: policy.handler.clone(),
             max: policy.concurrency.map_or(usize::MAX, |limit| (limit as usize).saturating_sub(running)),
+            memory_bytes: 1,
             attempts_max: policy.attempts_max,
             visibility_timeout_ms: policy.visibility_timeout_ms,
             lease_max_ms: policy.deadline_ms + policy.visibility_timeout_ms,

@@ -237,7 +237,10 @@ impl Daemon {
                 self.now_ms(),
             )
             .await?;
+        // Not between a claim and the start of what it leased: that has taken its permits under the figures before.
+        let leasing = self.leasing.lock().await;
         self.put_in_force(in_force);
+        drop(leasing);
         if let Err(error) = self.store.let_go_held_lanes().await {
             // The configuration is in force all the same; held lanes go on when one of their jobs ends.
             tracing::error!(code = error.code(), %error, "lanes that were held back could not be let go");

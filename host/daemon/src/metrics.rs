@@ -46,6 +46,8 @@ const SETTLE_SECONDS: &str = "leasehold_settle_commit_seconds";
 const DEPTH: &str = "leasehold_queue_jobs";
 const AGE: &str = "leasehold_queue_oldest_ready_seconds";
 const RUNNING: &str = "leasehold_attempts_running";
+const MEMORY: &str = "leasehold_attempts_memory_reserved_bytes";
+const MEMORY_MAX: &str = "leasehold_attempts_memory_max_bytes";
 const VERSION: &str = "leasehold_handler_version_live";
 
 fn describe() {
@@ -82,6 +84,8 @@ fn describe() {
     describe_gauge!(DEPTH, "Jobs that have not ended, by kind and state.");
     describe_gauge!(AGE, Unit::Seconds, "How long the first ready job has been visible, by kind.");
     describe_gauge!(RUNNING, "Attempts that run now.");
+    describe_gauge!(MEMORY, Unit::Bytes, "The memory that the running attempts may use together.");
+    describe_gauge!(MEMORY_MAX, Unit::Bytes, "The memory that all attempts may have together.");
     describe_gauge!(VERSION, "1 for each handler version that is live.");
     // Counters that should stay at 0 are shown from the start, so that their absence is no good news.
     counter!(STALE).absolute(0);
@@ -168,6 +172,12 @@ pub(crate) fn queue(kind: &str, state: &'static str, jobs: u64, oldest_ms: i64) 
 #[allow(clippy::cast_precision_loss, reason = "a count far below 2^52")]
 pub(crate) fn running(attempts: usize) {
     gauge!(RUNNING).set(attempts as f64);
+}
+
+#[allow(clippy::cast_precision_loss, reason = "sizes far below 2^52")]
+pub(crate) fn memory(reserved_bytes: u64, max_bytes: u64) {
+    gauge!(MEMORY).set(reserved_bytes as f64);
+    gauge!(MEMORY_MAX).set(max_bytes as f64);
 }
 
 pub(crate) fn version(name: &str, version: &str, live: bool) {

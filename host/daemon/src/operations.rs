@@ -178,6 +178,7 @@ impl Daemon {
             }
         }
         metrics::running(self.running.len());
+        metrics::memory(self.running.memory_bytes(), config.sandbox.memory_total_max_bytes);
         Ok(self.metrics.render())
     }
 }

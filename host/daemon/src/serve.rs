@@ -122,7 +122,7 @@ async fn start(config: Config) -> Result<(Arc<Daemon>, UnixListener), ServeError
     let sandbox = Sandbox::new(sandbox_config(&config))?;
     let artefacts = Artefacts::open(config.daemon.data_dir.join("handlers"))?;
     let metrics = metrics::install().map_err(|error| ServeError::Metrics(error.to_string()))?;
-    tracing::info!(sandbox = %sandbox.describe(), data_dir = %config.daemon.data_dir.display(), "started");
+    tracing::info!(sandbox = %sandbox.describe(), memory_total_bytes = config.sandbox.memory_total_max_bytes, data_dir = %config.daemon.data_dir.display(), "started");
     let socket = config.daemon.socket.clone();
     warn_of_absent_secrets(&config);
     let daemon = Arc::new(Daemon::new(store, sandbox, artefacts, config, metrics));

@@ -11,6 +11,7 @@ pub mod grants;
 pub mod handler;
 pub mod ids;
 pub mod job;
+pub mod memory;
 pub mod outcome;
 pub mod place;
 pub mod policy;
@@ -26,6 +27,7 @@ pub use ids::{
     AttemptNumber, DeadLetterId, FencingToken, JobId, JobKey, Kind, Lane, NameError, ReplayId, StepName, VersionId,
 };
 pub use job::{Cause, JobState};
+pub use memory::{Fit, MemoryRoom};
 pub use outcome::{Effect, NewJob, Outcome, Problem, Said, StopReason};
 pub use policy::{InDoubtPolicy, KindPolicy};
 pub use verdict::{JobFacts, Verdict, decide};

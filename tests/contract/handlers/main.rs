@@ -15,6 +15,7 @@ mod helpers;
 mod hot_swap;
 mod identity;
 mod limits;
+mod memory;
 mod outbox;
 mod overlap;
 mod reach;

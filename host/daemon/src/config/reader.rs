@@ -81,6 +81,10 @@ impl<'a> Entry<'a> {
         self.error(message);
     }
 
+    pub(super) fn is_text(&self, text: &str) -> bool {
+        self.value.get_ref().as_str() == Some(text)
+    }
+
     pub(super) fn is_table(&self) -> bool {
         self.value.get_ref().is_table()
     }
@@ -150,8 +154,13 @@ impl<'a> Entry<'a> {
     }
 
     pub(super) fn size_bytes(&self, range_bytes: &RangeInclusive<u64>) -> Option<u64> {
+        self.size_bytes_or(range_bytes, "")
+    }
+
+    /// The value as a size; `others` says what else the caller would have taken.
+    pub(super) fn size_bytes_or(&self, range_bytes: &RangeInclusive<u64>, others: &str) -> Option<u64> {
         let (min, max) = (size_text(*range_bytes.start()), size_text(*range_bytes.end()));
-        let allowed = format!("a size from \"{min}\" to \"{max}\" in B, KiB, MiB or GiB, or a number of bytes");
+        let allowed = format!("a size from \"{min}\" to \"{max}\" in B, KiB, MiB or GiB, or a number of bytes{others}");
         let (shown, size_bytes) = match self.integer() {
             Some(integer) => (integer.to_string(), u64::try_from(integer).ok()),
             None => self.text_as(&allowed).map(|text| (format!("{text:?}"), parse_size_bytes(&text)))?,

@@ -4,6 +4,7 @@
 
 mod enqueue;
 mod leases;
+mod memory;
 mod opening;
 mod order;
 mod queue;
