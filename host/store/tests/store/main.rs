@@ -8,4 +8,5 @@ mod memory;
 mod opening;
 mod order;
 mod queue;
+mod retention;
 mod stress;
