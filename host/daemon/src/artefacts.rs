@@ -6,6 +6,7 @@ use std::{
     io::Write,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use leasehold_domain::Digest;
@@ -14,6 +15,8 @@ use leasehold_domain::Digest;
 #[derive(Debug, Clone)]
 pub(crate) struct Artefacts {
     directory: PathBuf,
+    /// Held while a file is written: two that store the same bytes at once would write the same temporary file.
+    writing: Arc<Mutex<()>>,
 }
 
 /// Why a stored component can't be used.
@@ -45,7 +48,7 @@ impl Artefacts {
     /// Makes the directory if it is missing.
     pub(crate) fn open(directory: PathBuf) -> Result<Self, ArtefactError> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| io(&directory, error))?;
-        Ok(Self { directory })
+        Ok(Self { directory, writing: Arc::default() })
     }
 
     fn path(&self, digest: Digest) -> PathBuf {
@@ -55,6 +58,7 @@ impl Artefacts {
     /// Stores bytes under their digest, durably. A file that is there and whole is left alone.
     pub(crate) fn put(&self, bytes: &[u8]) -> Result<Digest, ArtefactError> {
         let digest = Digest::of(bytes);
+        let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.get(digest).is_ok() {
             return Ok(digest);
         }

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use leasehold_domain::{Digest, HandlerName, HandlerState, HandlerVersion};
-use leasehold_sandbox::{ComponentError, Prepared};
+use leasehold_sandbox::{ComponentError, Inspection, Prepared};
 use leasehold_store::{Activated, PutVersion, Retired, StoreError, StoredVersion, VersionRow};
 
 use crate::{
     artefacts::ArtefactError,
     config::{Config, ConfigErrors},
     daemon::{Daemon, InForce},
-    metrics,
+    metrics, panics,
 };
 
 /// Why a version could not be stored, activated or retired. The version before it stays live.
@@ -129,18 +129,19 @@ impl Daemon {
         version: Option<&str>,
         actor: &str,
     ) -> Result<Pushed, HandlerError> {
-        let inspection = self.sandbox.inspect(bytes)?;
+        let bytes: Arc<[u8]> = bytes.into();
+        let (inspection, digest) = self.look_into(&bytes).await?;
         let name = name.map(str::to_owned).or(inspection.name).ok_or(HandlerError::NoIdentity)?;
         let version = version.map(str::to_owned).or(inspection.version).ok_or(HandlerError::NoIdentity)?;
         let version =
             HandlerVersion::new(&name, &version).map_err(|error| HandlerError::Identity(error.to_string()))?;
-        let digest = Digest::of(bytes);
         if let Some(stored) = self.store.version(&version).await?.filter(|stored| stored.digest != digest) {
             return Err(HandlerError::OtherBytes { version, stored: stored.digest });
         }
         // The file is durable before the row names it: a crash in between leaves a file that nothing names.
-        self.artefacts.put(bytes)?;
-        let row = StoredVersion { version: version.clone(), digest, size_bytes: bytes.len() as u64 };
+        let (artefacts, size_bytes) = (self.artefacts.clone(), bytes.len() as u64);
+        aside(move || artefacts.put(&bytes)).await??;
+        let row = StoredVersion { version: version.clone(), digest, size_bytes };
         match self.store.put_version(row, actor, self.now_ms()).await? {
             PutVersion::OtherBytes { stored } => Err(HandlerError::OtherBytes { version, stored }),
             put => {
@@ -148,6 +149,13 @@ impl Daemon {
                 Ok(Pushed { version, digest, same: put == PutVersion::Same })
             }
         }
+    }
+
+    /// What a component says of itself, and its digest.
+    pub(crate) async fn look_into(&self, bytes: &Arc<[u8]>) -> Result<(Inspection, Digest), HandlerError> {
+        let (sandbox, bytes) = (self.sandbox.clone(), Arc::clone(bytes));
+        let (inspection, digest) = aside(move || (sandbox.inspect(&bytes), Digest::of(&bytes))).await?;
+        Ok((inspection?, digest))
     }
 
     /// A component that was missing or damaged is intact once its bytes were pushed again; the live versions that it is
@@ -279,8 +287,9 @@ impl Daemon {
     async fn prepare(&self, config: &Config, handler: &HandlerName, digest: Digest) -> Result<Prepared, HandlerError> {
         let granted =
             config.handlers.get(handler).ok_or_else(|| HandlerError::NotConfigured { handler: handler.clone() })?;
-        let bytes = self.artefacts.get(digest)?;
-        Ok(self.sandbox.prepare(digest, &bytes, &granted.grants, &granted.limits).await?)
+        let artefacts = self.artefacts.clone();
+        let bytes = aside(move || artefacts.get(digest)).await??;
+        Ok(self.sandbox.prepare(handler, digest, &bytes, &granted.grants, &granted.limits).await?)
     }
 
     fn add_prepared(&self, row: &VersionRow, prepared: Prepared) {
@@ -322,6 +331,14 @@ impl Daemon {
         }
         Ok(())
     }
+}
+
+/// Does work on a component away from the few threads that heartbeats and the API need: a large one takes long to read, to
+/// digest and to sync. A panic there is the component's failure, since the bytes are anybody's.
+pub(crate) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, HandlerError> {
+    let done = tokio::task::spawn_blocking(|| panics::caught(work)).await;
+    let message = "looking at it failed; the daemon's log says more";
+    done.ok().flatten().ok_or_else(|| ComponentError::Host { message: message.to_owned() }.into())
 }
 
 fn takes_attempts(row: &VersionRow) -> bool {

@@ -9,6 +9,7 @@ use leasehold_store::{Cancelled, EnqueueAnswer, EnqueueJob, ReplayAnswer, Replay
 
 use crate::{
     daemon::{Daemon, InForce},
+    handlers::aside,
     intake::{self, IntakeError, SentJob},
     metrics,
 };
@@ -146,7 +147,11 @@ impl Daemon {
     async fn damaged_now(&self, handler: &HandlerName) -> Result<Vec<Digest>, StoreError> {
         let versions = self.store.versions().await?.into_iter();
         let live = versions.filter(|row| row.version.name == *handler && row.state == HandlerState::Live);
-        Ok(live.map(|row| row.digest).filter(|digest| self.artefacts.get(*digest).is_err()).collect())
+        let live: Vec<_> = live.map(|row| row.digest).collect();
+        let (artefacts, all) = (self.artefacts.clone(), live.clone());
+        let is_damaged = move |digest: &Digest| artefacts.get(*digest).is_err();
+        // What can't be looked at is not known to be whole.
+        Ok(aside(move || live.into_iter().filter(is_damaged).collect()).await.unwrap_or(all))
     }
 
     /// Pauses a kind or lets it go on. False when it was so already.

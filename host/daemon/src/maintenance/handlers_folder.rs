@@ -15,7 +15,7 @@ use notify::{
 };
 use tokio::sync::mpsc;
 
-use crate::daemon::Daemon;
+use crate::{daemon::Daemon, handlers::aside};
 
 /// Who is named in the audit log.
 const ACTOR: &str = "handlers folder";
@@ -132,12 +132,12 @@ impl Folder {
     /// The bytes decide, never the file's size and time: a file can be replaced by another of the same.
     async fn take(&mut self, path: &Path) -> Result<(), FolderError> {
         let max_bytes = self.daemon.config().sandbox.component_max_bytes;
-        let bytes = read(path, max_bytes)?;
-        let digest = Digest::of(&bytes);
+        let file = path.to_owned();
+        let (bytes, digest) = aside(move || read(&file, max_bytes)).await??;
         if self.taken.get(path) == Some(&digest) {
             return Ok(());
         }
-        let (name, version) = self.identity(path, &bytes)?;
+        let (name, version) = self.identity(path, &bytes).await?;
         let pushed = self.daemon.push_handler(&bytes, Some(&name), Some(&version), ACTOR).await?;
         if !pushed.same {
             tracing::info!(file = %path.display(), version = %pushed.version, "a component from the handlers folder is stored");
@@ -150,8 +150,8 @@ impl Folder {
     }
 
     /// The component's own name and version, else those of the file's name.
-    fn identity(&self, path: &Path, bytes: &[u8]) -> Result<(String, String), FolderError> {
-        let own = self.daemon.sandbox.inspect(bytes).map_err(crate::HandlerError::from)?;
+    async fn identity(&self, path: &Path, bytes: &Arc<[u8]>) -> Result<(String, String), FolderError> {
+        let (own, _) = self.daemon.look_into(bytes).await?;
         if let (Some(name), Some(version)) = (own.name, own.version) {
             return Ok((name, version));
         }
@@ -197,7 +197,7 @@ fn is_component_file(path: &Path) -> bool {
     !is_hidden && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("wasm"))
 }
 
-fn read(path: &Path, max_bytes: usize) -> Result<Vec<u8>, FolderError> {
+fn read(path: &Path, max_bytes: usize) -> Result<(Arc<[u8]>, Digest), FolderError> {
     let bytes = fs::metadata(path)?.len();
     if bytes == 0 {
         return Err(FolderError::Empty);
@@ -205,5 +205,7 @@ fn read(path: &Path, max_bytes: usize) -> Result<Vec<u8>, FolderError> {
     if bytes > max_bytes as u64 {
         return Err(FolderError::Huge { bytes, max_bytes });
     }
-    Ok(fs::read(path)?)
+    let bytes = fs::read(path)?;
+    let digest = Digest::of(&bytes);
+    Ok((bytes.into(), digest))
 }
