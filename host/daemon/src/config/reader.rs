@@ -34,7 +34,8 @@ impl<'t> Findings<'t> {
     pub(super) fn add(&self, span: &Range<usize>, key: impl Into<String>, message: impl Into<String>) {
         let before = &self.text.as_bytes()[..span.start.min(self.text.len())];
         let line = before.split(|&byte| byte == b'\n').count();
-        self.errors.borrow_mut().push(ConfigError { line: Some(line), key: key.into(), message: message.into() });
+        let (key, message) = (in_one_line(&key.into()), in_one_line(&message.into()));
+        self.errors.borrow_mut().push(ConfigError { line: Some(line), key, message });
     }
 
     pub(super) fn into_errors(self) -> Vec<ConfigError> {
@@ -355,6 +356,15 @@ fn edit_distance(left: &str, right: &str) -> usize {
         }
     }
     row[right.len()]
+}
+
+/// What stands in the file may hold line breaks and what commands a terminal; an error is one line of plain text.
+fn in_one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() { line.extend(character.escape_default()) } else { line.push(character) }
+    }
+    line
 }
 
 fn article(type_name: &str) -> String {

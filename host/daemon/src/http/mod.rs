@@ -14,6 +14,7 @@ mod kinds;
 mod listener;
 mod new_job;
 mod paging;
+mod path;
 mod refusal;
 mod router;
 mod system;

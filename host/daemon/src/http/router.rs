@@ -8,7 +8,7 @@ use axum::{
 use http::{Method, StatusCode, Uri};
 use leasehold_api::{Operation, Problem};
 
-use super::{Api, audit, batch, caller, dead_letters, handlers, jobs, kinds, refusal, system};
+use super::{Api, audit, batch, caller, dead_letters, handlers, jobs, kinds, path, refusal, system};
 
 /// The whole API.
 pub(super) fn router(api: Api) -> Router {
@@ -22,6 +22,7 @@ pub(super) fn router(api: Api) -> Router {
         .fold(Router::new(), with_route)
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
+        .layer(middleware::from_fn(path::require_text))
         .with_state(api)
 }
 
