@@ -28,6 +28,17 @@ fn mutation() -> impl Strategy<Value = Mutation> {
     ]
 }
 
+/// One of the sound inputs with some of its bytes other ones, so that most of its structure stays.
+pub fn flipped(sound: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
+    (any::<Index>(), vec((any::<Index>(), 1_u8..), 1..4)).prop_map(move |(which, flips)| {
+        let mut input = which.get(&sound).clone();
+        for (at, mask) in flips {
+            apply(&mut input, &Mutation::Flip { at, mask }, &sound, &[]);
+        }
+        input
+    })
+}
+
 /// One of the sound inputs with up to `most` changes; tokens are what is put in as a whole.
 pub fn mutated(sound: Vec<Vec<u8>>, tokens: &'static [&'static str], most: usize) -> impl Strategy<Value = Vec<u8>> {
     (any::<Index>(), vec(mutation(), 1..=most)).prop_map(move |(which, mutations)| {
