@@ -89,10 +89,10 @@ fn h4_switching_forth_and_back_under_load_loses_and_doubles_nothing() {
 
 /// The priorities of a daemon's threads whose names begin so, as nice values (proc(5), field 19).
 fn nice_of(daemon: &Daemon, name: &str) -> Vec<i64> {
-    let owner = std::fs::read_to_string(daemon.data().join("leasehold.lock")).unwrap();
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", owner.trim())).unwrap();
+    let owner = fs::read_to_string(daemon.data().join("leasehold.lock")).unwrap();
+    let tasks = fs::read_dir(format!("/proc/{}/task", owner.trim())).unwrap();
     // A thread that ends meanwhile is none.
-    let stats = tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")).ok());
+    let stats = tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("stat")).ok());
     let of_name = stats.filter(|stat| stat.contains(&format!("({name}")));
     of_name.map(|stat| stat.rsplit(')').next().unwrap().split_whitespace().nth(16).unwrap().parse().unwrap()).collect()
 }
