@@ -278,7 +278,8 @@ impl World {
         let versions = self.versions().await;
         let now_ms = self.now_ms;
         self.model.cooldowns.retain(|_, until_ms| *until_ms > now_ms);
-        let request = ClaimRequest { now_ms, max, kinds: kinds.clone() };
+        let request =
+            ClaimRequest { now_ms, max, memory: leasehold_domain::MemoryRoom::UNLIMITED, kinds: kinds.clone() };
         let claim = self.surely(async |store| store.claim(request.clone()).await).await;
         assert!(claim.jobs.len() <= max, "more jobs were leased than asked for");
         for claimed in &claim.jobs {
@@ -301,6 +302,7 @@ impl World {
             kind: policy.kind.clone(),
             handler: policy.handler.clone(),
             max: policy.concurrency.map_or(usize::MAX, |limit| (limit as usize).saturating_sub(running)),
+            memory_bytes: 1,
             attempts_max: policy.attempts_max,
             visibility_timeout_ms: policy.visibility_timeout_ms,
             lease_max_ms: policy.deadline_ms + policy.visibility_timeout_ms,

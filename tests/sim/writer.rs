@@ -32,6 +32,7 @@ fn job(key: &str, bytes: usize) -> EnqueueJob {
         content_type: "application/octet-stream".into(),
         payload: vec![b'x'; bytes],
         metadata: Vec::new(),
+        run_at_wall_ms: None,
         visible_at_ms: 0,
         priority: 0,
     }

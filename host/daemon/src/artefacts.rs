@@ -6,6 +6,7 @@ use std::{
     io::Write,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use bytes::Bytes;
@@ -17,6 +18,8 @@ use crate::blocking::off_thread;
 #[derive(Debug, Clone)]
 pub(crate) struct Artefacts {
     directory: PathBuf,
+    /// Held while a file is written: two that store the same bytes at once would write the same temporary file.
+    writing: Arc<Mutex<()>>,
 }
 
 /// Why a stored component can't be used.
@@ -48,7 +51,7 @@ impl Artefacts {
     /// Makes the directory if it is missing.
     pub(crate) fn open(directory: PathBuf) -> Result<Self, ArtefactError> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| io(&directory, error))?;
-        Ok(Self { directory })
+        Ok(Self { directory, writing: Arc::default() })
     }
 
     fn path(&self, digest: Digest) -> PathBuf {
@@ -77,6 +80,7 @@ impl Artefacts {
 
     fn put_now(&self, bytes: &[u8]) -> Result<Digest, ArtefactError> {
         let digest = Digest::of(bytes);
+        let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.get_now(digest).is_ok() {
             return Ok(digest);
         }

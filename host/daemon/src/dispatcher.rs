@@ -1,5 +1,5 @@
-//! Takes permits before it claims: as many jobs as there are free slots, of the kinds that have room. It never waits by
-//! polling: it is rung when a job may have become claimable, and sleeps until the next one is due.
+//! Takes permits before it claims: as many jobs as there are free slots and memory, of the kinds that have room. So
+//! waiting for capacity burns no attempt, and what runs is never short of it. It never waits by polling: it is rung when a job may have become claimable, and sleeps until the next one is due.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -9,7 +9,12 @@ use std::{
 use leasehold_domain::KindPolicy;
 use leasehold_store::{Claim, ClaimRequest, KindClaim, StoreError};
 
-use crate::{attempt, daemon::Daemon, trouble::Trouble};
+use crate::{
+    attempt,
+    config::Config,
+    daemon::{Daemon, InForce},
+    trouble::Trouble,
+};
 
 /// The time after a guest's deadline in which its result is written; a lease is never extended beyond it.
 pub(crate) const SETTLE_GRACE_MS: i64 = 1_000;
@@ -66,15 +71,16 @@ async fn claim(daemon: &Daemon) -> Result<Option<Claim>, StoreError> {
     if free == 0 || daemon.store.key_problem().is_some() || daemon.store.damage().is_some() {
         return Ok(None);
     }
-    let kinds = kinds_with_room(daemon, free);
+    let in_force = daemon.in_force();
+    let kinds = kinds_with_room(daemon, &in_force, free);
     if kinds.is_empty() {
         return Ok(None);
     }
-    daemon.store.claim(ClaimRequest { now_ms: daemon.now_ms(), max: free, kinds }).await.map(Some)
+    let memory = daemon.running.memory_room(in_force.config.sandbox.memory_total_max_bytes);
+    daemon.store.claim(ClaimRequest { now_ms: daemon.now_ms(), max: free, memory, kinds }).await.map(Some)
 }
 
-fn kinds_with_room(daemon: &Daemon, free: usize) -> Vec<KindClaim> {
-    let in_force = daemon.in_force();
+fn kinds_with_room(daemon: &Daemon, in_force: &InForce, free: usize) -> Vec<KindClaim> {
     let running = daemon.running.count_by_kind();
     let serves_replays = |policy: &KindPolicy| in_force.serves_replays.contains(&policy.handler);
     let kinds = in_force.config.kinds.values().filter(|policy| {
@@ -84,16 +90,17 @@ fn kinds_with_room(daemon: &Daemon, free: usize) -> Vec<KindClaim> {
     let with_room = kinds.filter_map(|policy| {
         let used = running.get(&policy.kind).copied().unwrap_or(0);
         let room = policy.concurrency.map_or(free, |limit| (limit as usize).saturating_sub(used)).min(free);
-        (room > 0).then(|| kind_claim(policy, room, serves_replays(policy)))
+        (room > 0).then(|| kind_claim(&in_force.config, policy, room, serves_replays(policy)))
     });
     with_room.collect()
 }
 
-fn kind_claim(policy: &KindPolicy, max: usize, bound_only: bool) -> KindClaim {
+fn kind_claim(config: &Config, policy: &KindPolicy, max: usize, bound_only: bool) -> KindClaim {
     KindClaim {
         kind: policy.kind.clone(),
         handler: policy.handler.clone(),
         max,
+        memory_bytes: memory_bytes(config, policy),
         attempts_max: policy.attempts_max,
         visibility_timeout_ms: policy.visibility_timeout_ms,
         lease_max_ms: policy.deadline_ms + SETTLE_GRACE_MS,
@@ -103,14 +110,20 @@ fn kind_claim(policy: &KindPolicy, max: usize, bound_only: bool) -> KindClaim {
     }
 }
 
+/// What an attempt of the kind may use at the most, in bytes.
+fn memory_bytes(config: &Config, policy: &KindPolicy) -> u64 {
+    config.handlers.get(&policy.handler).map_or(0, |handler| handler.limits.memory_max_bytes as u64)
+}
+
 fn start(daemon: &Arc<Daemon>, claim: Claim) {
     let in_force = daemon.in_force();
     for claimed in claim.jobs {
-        // A kind can leave the configuration between the claim and here; the lease then runs out by itself.
+        // A reload waits for this, so the kinds are those of the claim.
         let Some(policy) = in_force.config.kinds.get(&claimed.kind) else { continue };
         daemon.running.add(
             claimed.token,
             claimed.kind.clone(),
+            memory_bytes(&in_force.config, policy),
             claimed.lease_expires_at_ms,
             policy.heartbeat_ms,
             policy.visibility_timeout_ms,

@@ -16,6 +16,7 @@ use crate::{
     daemon::{Daemon, InForce},
     metrics,
     open_files::warn_of_open_files,
+    panics,
 };
 
 /// Why a version could not be stored, activated or retired. The version before it stays live.
@@ -159,7 +160,11 @@ impl Daemon {
     /// What a component says of itself, and its digest.
     pub(crate) async fn inspect(&self, bytes: Bytes) -> Result<(Inspection, Digest), HandlerError> {
         let sandbox = self.sandbox.clone();
-        Ok(off_thread(move || sandbox.inspect(&bytes).map(|inspection| (inspection, Digest::of(&bytes)))).await?)
+        // The bytes are anybody's: a panic over them is their failure.
+        let look =
+            move || panics::caught(|| sandbox.inspect(&bytes).map(|inspection| (inspection, Digest::of(&bytes))));
+        let failed = || ComponentError::Host { message: "looking at it failed; the daemon's log says more".to_owned() };
+        Ok(off_thread(look).await.ok_or_else(failed)??)
     }
 
     /// A component that was missing or damaged is intact once its bytes were pushed again; the live versions that it is
@@ -245,11 +250,14 @@ impl Daemon {
             )
             .await?;
         warn_of_open_files(&config);
+        // Not between a claim and the start of what it leased: that has taken its permits under the figures before.
+        let leasing = self.leasing.lock().await;
         self.change_in_force(|in_force| {
             in_force.config = config;
             in_force.prepared = prepared;
             serve_with(in_force, &versions);
         });
+        drop(leasing);
         if let Err(error) = self.store.let_go_held_lanes().await {
             // The configuration is in force all the same; held lanes go on when one of their jobs ends.
             tracing::error!(code = error.code(), %error, "lanes that were held back could not be let go");
@@ -292,7 +300,7 @@ impl Daemon {
             config.handlers.get(handler).ok_or_else(|| HandlerError::NotConfigured { handler: handler.clone() })?;
         tracing::info!(%handler, %digest, "a component is made ready");
         let bytes = self.artefacts.get(digest).await?;
-        Ok(self.sandbox.prepare(digest, &bytes, &granted.grants, &granted.limits).await?)
+        Ok(self.sandbox.prepare(handler, digest, &bytes, &granted.grants, &granted.limits).await?)
     }
 
     fn add_prepared(&self, row: &VersionRow, prepared: Prepared) {

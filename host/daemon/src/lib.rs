@@ -19,6 +19,7 @@ mod dispatcher;
 mod handlers;
 pub mod http;
 pub mod intake;
+mod machine;
 mod maintenance;
 mod metrics;
 mod open_files;

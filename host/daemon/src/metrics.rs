@@ -53,6 +53,8 @@ const ALERT: &str = "leasehold_alert_active";
 const PAGES: &str = "leasehold_pages_sent_total";
 const PAGE_FAILURES: &str = "leasehold_page_failures_total";
 const DAMAGED: &str = "leasehold_database_damaged";
+const MEMORY: &str = "leasehold_attempts_memory_reserved_bytes";
+const MEMORY_MAX: &str = "leasehold_attempts_memory_max_bytes";
 const VERSION: &str = "leasehold_handler_version_live";
 
 fn describe() {
@@ -96,6 +98,8 @@ fn describe() {
     describe_counter!(PAGES, "Pages that were sent, by what: webhook, command, or log when neither is configured.");
     describe_counter!(PAGE_FAILURES, "Tries to send a page that failed.");
     describe_gauge!(DAMAGED, "1 once the database has shown damage; nothing is written to it then.");
+    describe_gauge!(MEMORY, Unit::Bytes, "The memory that the running attempts may use together.");
+    describe_gauge!(MEMORY_MAX, Unit::Bytes, "The memory that all attempts may have together.");
     describe_gauge!(VERSION, "1 for each handler version that is live.");
     // Counters that should stay at 0 are shown from the start, so that their absence is no good news.
     counter!(STALE).absolute(0);
@@ -211,6 +215,12 @@ pub(crate) fn running(attempts: usize) {
 
 pub(crate) fn damaged(is_damaged: bool) {
     gauge!(DAMAGED).set(f64::from(u8::from(is_damaged)));
+}
+
+#[allow(clippy::cast_precision_loss, reason = "sizes far below 2^52")]
+pub(crate) fn memory(reserved_bytes: u64, max_bytes: u64) {
+    gauge!(MEMORY).set(reserved_bytes as f64);
+    gauge!(MEMORY_MAX).set(max_bytes as f64);
 }
 
 pub(crate) fn version(name: &str, version: &str, live: bool) {

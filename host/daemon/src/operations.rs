@@ -199,6 +199,7 @@ impl Daemon {
         }
         metrics::running(self.running.len());
         metrics::alert(DEAD_LETTERS, !self.store.uncovered_arrivals().await?.is_empty());
+        metrics::memory(self.running.memory_bytes(), config.sandbox.memory_total_max_bytes);
         Ok(self.rendered_metrics())
     }
 }

@@ -1,4 +1,5 @@
-//! The attempts whose guests run in this process: what heartbeats extend, what a cancel or a lost lease stops. It is
+//! The attempts whose guests run in this process: what heartbeats extend, what a cancel or a lost lease stops, what
+//! memory they hold. It is
 //! memory alone; what it forgets in a crash, the next start finds in the database.
 
 use std::{
@@ -6,7 +7,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use leasehold_domain::{AttemptNumber, DurationMs, FencingToken, Kind, StopReason, TimestampMs};
+use leasehold_domain::{AttemptNumber, DurationMs, FencingToken, Kind, MemoryRoom, StopReason, TimestampMs};
 use leasehold_sandbox::Stopper;
 use leasehold_store::Beat;
 use tokio::sync::Notify;
@@ -15,6 +16,8 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 struct Running {
     kind: Kind,
+    /// The memory that its guest may use, whether it does or not.
+    memory_bytes: u64,
     /// Until when the lease is known to hold.
     lease_expires_at_ms: TimestampMs,
     next_beat_at_ms: TimestampMs,
@@ -59,6 +62,7 @@ impl RunningAttempts {
         &self,
         token: FencingToken,
         kind: Kind,
+        memory_bytes: u64,
         lease_expires_at_ms: TimestampMs,
         heartbeat_ms: DurationMs,
         visibility_timeout_ms: DurationMs,
@@ -66,6 +70,7 @@ impl RunningAttempts {
         let next_beat_at_ms = lease_expires_at_ms - visibility_timeout_ms + heartbeat_ms;
         let running = Running {
             kind,
+            memory_bytes,
             lease_expires_at_ms,
             next_beat_at_ms,
             heartbeat_ms,
@@ -147,6 +152,16 @@ impl RunningAttempts {
         self.lock().len()
     }
 
+    /// The memory that the attempts in memory may use together, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.lock().values().map(|running| running.memory_bytes).sum()
+    }
+
+    /// What they leave of the memory that there is for all.
+    pub(crate) fn memory_room(&self, total_bytes: u64) -> MemoryRoom {
+        MemoryRoom::left_by(self.lock().values().map(|running| running.memory_bytes), total_bytes)
+    }
+
     /// The other attempts of a job whose guests still run here.
     pub(crate) fn others_of(&self, token: FencingToken) -> Vec<AttemptNumber> {
         fail::fail_point!("running.forget_others", |_| Vec::new());
@@ -210,7 +225,7 @@ mod tests {
 
     fn attempts() -> RunningAttempts {
         let attempts = RunningAttempts::default();
-        attempts.add(token(1, 1), Kind::new("k").unwrap(), 30_000, 5_000, 30_000);
+        attempts.add(token(1, 1), Kind::new("k").unwrap(), 1, 30_000, 5_000, 30_000);
         attempts
     }
 
@@ -237,8 +252,8 @@ mod tests {
     #[test]
     fn i2_only_the_other_attempts_of_the_same_job_count_as_running() {
         let attempts = attempts();
-        attempts.add(token(1, 2), Kind::new("k").unwrap(), 30_000, 5_000, 30_000);
-        attempts.add(token(2, 7), Kind::new("k").unwrap(), 30_000, 5_000, 30_000);
+        attempts.add(token(1, 2), Kind::new("k").unwrap(), 1, 30_000, 5_000, 30_000);
+        attempts.add(token(2, 7), Kind::new("k").unwrap(), 1, 30_000, 5_000, 30_000);
         assert_eq!(attempts.others_of(token(1, 2)), [AttemptNumber(1)]);
         assert!(attempts.others_of(token(2, 7)).is_empty());
     }

@@ -139,7 +139,7 @@ async fn start(config: Config) -> Result<(Arc<Daemon>, UnixListener, Option<TcpL
     let sandbox = Sandbox::new(sandbox_config(&config))?;
     let artefacts = Artefacts::open(config.daemon.data_dir.join("handlers"))?;
     let metrics = metrics::install().map_err(|error| ServeError::Metrics(error.to_string()))?;
-    tracing::info!(sandbox = %sandbox.describe(), data_dir = %config.daemon.data_dir.display(), "started");
+    tracing::info!(sandbox = %sandbox.describe(), memory_total_bytes = config.sandbox.memory_total_max_bytes, data_dir = %config.daemon.data_dir.display(), "started");
     let socket = config.daemon.socket.clone();
     warn_of_absent_secrets(&config);
     warn_of_open_files(&config);

@@ -13,6 +13,7 @@ pub mod handler;
 pub mod ids;
 pub mod incident;
 pub mod job;
+pub mod memory;
 pub mod outcome;
 pub mod place;
 pub mod policy;
@@ -31,6 +32,7 @@ pub use ids::{
     ReplayId, StepName, VersionId,
 };
 pub use job::{Cause, JobState};
+pub use memory::{Fit, MemoryRoom};
 pub use outcome::{Effect, NewJob, Note, Outcome, Problem, Said, StopReason};
 pub use policy::{InDoubtPolicy, KindPolicy};
 pub use verdict::{JobFacts, Verdict, decide};

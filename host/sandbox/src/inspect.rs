@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use leasehold_domain::grants::Grants;
+use leasehold_domain::{HandlerName, grants::Grants};
 use serde::Deserialize;
 use wasmparser::{BinaryReaderError, ComponentTypeRef, Encoding, Parser, Payload, TypeBounds};
 
@@ -99,13 +99,19 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, ComponentError> {
             _ => {}
         }
     }
-    inspection.needs = needs(&inspection, &Grants::default());
+    let name = inspection.name.clone().unwrap_or_else(|| "NAME".to_owned());
+    inspection.needs = needs(&inspection, &name, &Grants::default());
     inspection.never = inspection.imports.iter().filter(|import| access(import) == Access::Never).cloned().collect();
     Ok(inspection)
 }
 
-/// Refuses a component whose imports these grants don't cover, naming every one of them, or that exports no handler.
-pub(crate) fn check_grants(inspection: &Inspection, grants: &Grants) -> Result<(), ComponentError> {
+/// Refuses a component whose imports its handler's grants don't cover, naming every one of them, or that exports no
+/// handler. The handler may have another name than the component gives itself.
+pub(crate) fn check_grants(
+    inspection: &Inspection,
+    handler: &HandlerName,
+    grants: &Grants,
+) -> Result<(), ComponentError> {
     if !inspection.exports.iter().any(|export| export == "handle") {
         let exports = if inspection.exports.is_empty() { "nothing".into() } else { inspection.exports.join(", ") };
         return Err(ComponentError::WrongWorld {
@@ -115,12 +121,11 @@ pub(crate) fn check_grants(inspection: &Inspection, grants: &Grants) -> Result<(
     if !inspection.never.is_empty() {
         return Err(ComponentError::UnknownImport { imports: inspection.never.clone(), offered: OFFERED });
     }
-    let needs = needs(inspection, grants);
+    let needs = needs(inspection, handler.as_str(), grants);
     if needs.is_empty() { Ok(()) } else { Err(ComponentError::NotGranted { needs }) }
 }
 
-fn needs(inspection: &Inspection, grants: &Grants) -> Vec<Need> {
-    let handler = inspection.name.as_deref().unwrap_or("NAME");
+fn needs(inspection: &Inspection, handler: &str, grants: &Grants) -> Vec<Need> {
     let grant_of = |import: &str| match access(import) {
         Access::Outbound if grants.outbound.is_empty() => Some("outbound = [\"GET,POST https://HOST\"]"),
         Access::Settings if !grants.reads_settings() => Some("settings = { KEY = \"value\" }"),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use leasehold_domain::{
-    Digest, Effect, InDoubtPolicy, NewJob, StepName,
+    Digest, Effect, HandlerName, InDoubtPolicy, NewJob, StepName,
     grants::{AttemptLimits, Grants},
 };
 use wasmtime::{Engine, Trap, component::Component};
@@ -68,6 +68,7 @@ impl std::fmt::Debug for Prepared {
 
 /// Refuses what can be refused without compiling.
 pub(crate) fn check(
+    handler: &HandlerName,
     digest: Digest,
     bytes: &[u8],
     grants: &Grants,
@@ -81,7 +82,7 @@ pub(crate) fn check(
     if found != digest {
         return Err(ComponentError::DigestMismatch { expected: digest, found });
     }
-    inspect::check_grants(&inspection, grants)
+    inspect::check_grants(&inspection, handler, grants)
 }
 
 /// Compiles a component, or loads it compiled.

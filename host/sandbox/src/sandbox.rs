@@ -7,7 +7,7 @@ use std::{
 };
 
 use leasehold_domain::{
-    Digest,
+    Digest, HandlerName,
     grants::{AttemptLimits, Grants},
 };
 use tokio::sync::{Mutex, oneshot};
@@ -107,19 +107,21 @@ impl Sandbox {
         inspect(bytes)
     }
 
-    /// Checks, compiles (or loads the compiled file), links with exactly the grants, and instantiates once.
+    /// Checks, compiles (or loads the compiled file), links with exactly the grants of the handler, and instantiates once.
+    /// None of it is done on the caller's thread.
     pub async fn prepare(
         &self,
+        handler: &HandlerName,
         digest: Digest,
         bytes: &[u8],
         grants: &Grants,
         limits: &AttemptLimits,
     ) -> Result<Prepared, ComponentError> {
-        let component_max_bytes = self.0.component_max_bytes;
         let (engine, files) = (self.0.engine.clone(), self.0.files.clone());
-        let (bytes, grants, limits) = (bytes.to_vec(), grants.clone(), limits.clone());
+        let (handler, bytes, grants, limits) = (handler.clone(), bytes.to_vec(), grants.clone(), limits.clone());
+        let component_max_bytes = self.0.component_max_bytes;
         let work = move || {
-            prepare::check(digest, &bytes, &grants, component_max_bytes)?;
+            prepare::check(&handler, digest, &bytes, &grants, component_max_bytes)?;
             let component = prepare::compile(&engine, &files, digest, &bytes)?;
             prepare::link(&component, digest, &grants, &limits)
         };

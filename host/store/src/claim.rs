@@ -2,8 +2,8 @@
 //! attempts are used up, and it never decides how many may run: the caller took its permits before.
 
 use leasehold_domain::{
-    AttemptNumber, Digest, FencingToken, HandlerName, HandlerVersion, JobId, Kind, Lane, ReplayId, TimestampMs,
-    VersionId, verdict::SUSPECT_AFTER,
+    AttemptNumber, Digest, FencingToken, Fit, HandlerName, HandlerVersion, JobId, Kind, Lane, MemoryRoom, ReplayId,
+    TimestampMs, VersionId, verdict::SUSPECT_AFTER,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -23,6 +23,8 @@ pub struct ClaimRequest {
     pub now_ms: TimestampMs,
     /// How many jobs at the most.
     pub max: usize,
+    /// The memory that their attempts may take together.
+    pub memory: MemoryRoom,
     /// The kinds that have room.
     pub kinds: Vec<KindClaim>,
 }
@@ -36,6 +38,8 @@ pub struct KindClaim {
     pub handler: HandlerName,
     /// How many jobs of the kind at the most.
     pub max: usize,
+    /// The memory that each of its attempts may take, in bytes.
+    pub memory_bytes: u64,
     /// The cap on attempts.
     pub attempts_max: u32,
     /// How long the lease holds at first.
@@ -218,6 +222,7 @@ fn claim(connection: &Connection, request: &ClaimRequest) -> Result<Taken, Store
     lanes::end_cooldowns(connection, request.now_ms)?;
     let serving: Vec<_> = request.kinds.iter().map(|kind| serving(connection, kind)).collect::<Result<_, _>>()?;
     let mut room: Vec<usize> = request.kinds.iter().map(|kind| kind.max).collect();
+    let mut memory = request.memory;
     let mut taken = Taken { rows: Vec::new(), used_up: 0, cut_short: false };
     for _ in 0..ROUNDS {
         let mut moved = 0;
@@ -226,16 +231,19 @@ fn claim(connection: &Connection, request: &ClaimRequest) -> Result<Taken, Store
             if room[candidate.kind] == 0 || taken.rows.len() == request.max {
                 continue;
             }
-            let leased = lease(connection, request.now_ms, kind, &serving[candidate.kind], &candidate)?;
-            moved += usize::from(!matches!(leased, Leased::AnotherSuspectRuns));
+            let leased = lease(connection, request.now_ms, kind, &serving[candidate.kind], memory, &candidate)?;
             match leased {
                 Leased::Taken(row) => {
                     room[candidate.kind] -= 1;
+                    memory.take(kind.memory_bytes);
                     taken.rows.push(*row);
                 }
-                Leased::LaneBlocked | Leased::AnotherSuspectRuns => {}
                 Leased::UsedUp => taken.used_up += 1,
+                Leased::LaneBlocked => {}
+                Leased::AnotherSuspectRuns | Leased::NoMemory => continue,
+                Leased::KeepsItsPlace => return Ok(taken),
             }
+            moved += 1;
         }
         if moved == 0 || taken.rows.len() == request.max {
             return Ok(taken);
@@ -250,6 +258,10 @@ enum Leased {
     LaneBlocked,
     AnotherSuspectRuns,
     UsedUp,
+    /// Its attempt does not fit; those behind it may.
+    NoMemory,
+    /// Its attempt does not fit, and nothing behind it is leased before it.
+    KeepsItsPlace,
 }
 
 /// Makes due jobs ready, in bounded batches, so that the index of claimable jobs holds only what can be claimed.
@@ -384,6 +396,7 @@ fn lease(
     now_ms: TimestampMs,
     kind: &KindClaim,
     serving: &Serving,
+    memory: MemoryRoom,
     candidate: &Candidate,
 ) -> Result<Leased, StoreError> {
     if has_lanes(kind)
@@ -398,6 +411,11 @@ fn lease(
     if candidate.attempts_used >= kind.attempts_max {
         hand_to_reaper(connection, candidate.id, now_ms)?;
         return Ok(Leased::UsedUp);
+    }
+    match memory.fit(kind.memory_bytes) {
+        Fit::Fits => {}
+        Fit::MayBeOvertaken => return Ok(Leased::NoMemory),
+        Fit::KeepsItsPlace => return Ok(Leased::KeepsItsPlace),
     }
     let run_on = match (candidate.bound_version_id, serving) {
         (None, Serving::Current(current)) => current.clone(),

@@ -99,6 +99,7 @@ async fn claim_of(store: &Store, now_ms: i64, bound_only: bool) -> Claim {
         kind: Kind::new("k").unwrap(),
         handler: HandlerName::new("h").unwrap(),
         max: 4,
+        memory_bytes: 1,
         attempts_max: 3,
         visibility_timeout_ms: 1_000,
         lease_max_ms: 5_000,
@@ -106,7 +107,10 @@ async fn claim_of(store: &Store, now_ms: i64, bound_only: bool) -> Claim {
         cooldown: true,
         bound_only,
     };
-    store.claim(ClaimRequest { now_ms, max: 4, kinds: vec![kind] }).await.unwrap()
+    store
+        .claim(ClaimRequest { now_ms, max: 4, memory: leasehold_domain::MemoryRoom::UNLIMITED, kinds: vec![kind] })
+        .await
+        .unwrap()
 }
 
 async fn run_step(store: &Store, token: FencingToken) {

@@ -92,6 +92,16 @@ fn h3_every_import_that_is_not_granted_is_named_with_the_line_that_grants_it() {
 }
 
 #[test]
+fn h3_the_section_that_grants_is_that_of_the_handler_whatever_the_component_calls_itself() {
+    let daemon = Daemon::start(&ConfigText::default().more("[handlers.another]\nsettings = { greeting = \"hello\" }"));
+    let refused = push_as(&daemon, &guest(FIRST), "another@1.0.0", &["--activate"]);
+    assert_eq!(refused.refusal(), "component_not_granted");
+    let words = detail(&refused);
+    assert!(words.contains("`outbound = [\"GET,POST https://HOST\"]` under [handlers.another]"), "{words}");
+    assert!(!words.contains("handlers.misbehave") && !words.contains("wasi:config"), "{words}");
+}
+
+#[test]
 fn h3_a_handler_without_a_section_is_named() {
     let daemon = Daemon::with_misbehave(&ConfigText::default());
     let refused = push_as(&daemon, &guest("bench-parse@1.0.0"), "elsewhere@1.0.0", &["--activate"]);

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::Write as _,
     path::{Path, PathBuf},
 };
 
@@ -137,6 +138,76 @@ fn h8_a_file_that_is_deleted_and_made_again_is_looked_at_again() {
     fs::remove_file(&path).unwrap();
     fs::copy(guest("misbehave@1.0.0"), &path).unwrap();
     daemon.wait_for_log("a handler version went live version=misbehave@1.0.0");
+}
+
+#[test]
+fn h8_other_bytes_of_the_same_size_and_time_are_noticed_in_the_file_itself() {
+    let (daemon, folder) = watching(&config());
+    let path = folder.join("misbehave.wasm");
+    fs::write(&path, with_version("1.0.0")).unwrap();
+    daemon.wait_for_log("a handler version went live version=misbehave@1.0.0");
+    let before = fs::metadata(&path).unwrap();
+    // Written over while it is open, and given the time of before ahead of its end.
+    let mut file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all(&with_version("1.0.1")).unwrap();
+    file.set_modified(before.modified().unwrap()).unwrap();
+    drop(file);
+    let after = fs::metadata(&path).unwrap();
+    assert_eq!((before.len(), before.modified().unwrap()), (after.len(), after.modified().unwrap()));
+    daemon.wait_for_log("a handler version went live version=misbehave@1.0.1");
+}
+
+#[test]
+fn h8_a_file_that_was_moved_away_is_looked_at_again_when_it_is_back() {
+    let (daemon, folder) = watching(&config());
+    let (path, aside) = (folder.join("misbehave.wasm"), daemon.directory().join("aside"));
+    fs::write(&path, b"not yet").unwrap();
+    daemon.wait_for_log("can't be taken in");
+    fs::rename(&path, &aside).unwrap();
+    fs::rename(&aside, &path).unwrap();
+    daemon.wait_for_log_lines(2, "can't be taken in");
+}
+
+#[test]
+fn h8_a_link_is_taken_in_though_nobody_writes_it() {
+    let (daemon, folder) = watching(&config());
+    std::os::unix::fs::symlink(guest("misbehave@1.0.0"), folder.join("misbehave.wasm")).unwrap();
+    daemon.wait_for_log("a handler version went live version=misbehave@1.0.0");
+    let aside = daemon.directory().join("aside");
+    fs::write(&aside, with_version("1.0.1")).unwrap();
+    fs::hard_link(&aside, folder.join("another.wasm")).unwrap();
+    daemon.wait_for_log("a handler version went live version=misbehave@1.0.1");
+}
+
+#[test]
+fn h8_what_is_no_file_hangs_nothing() {
+    let (daemon, folder) = watching(&config());
+    fs::create_dir(folder.join("directory.wasm")).unwrap();
+    std::os::unix::fs::symlink(folder.join("endless.wasm"), folder.join("endless.wasm")).unwrap();
+    daemon.wait_for_log("endless.wasm");
+    std::os::unix::fs::symlink("/dev/zero", folder.join("device.wasm")).unwrap();
+    let line = daemon.wait_for_log("device.wasm");
+    assert!(line.contains("component_empty"), "{line}");
+    fs::copy(guest("misbehave@1.0.0"), folder.join("misbehave.wasm")).unwrap();
+    daemon.wait_for_log("a handler version went live version=misbehave@1.0.0");
+}
+
+#[test]
+fn h8_a_folder_that_is_removed_is_watched_again_when_it_is_back() {
+    let (daemon, folder) = watching(&config());
+    fs::copy(guest("misbehave@1.0.0"), folder.join("misbehave.wasm")).unwrap();
+    daemon.wait_for_log("a handler version went live version=misbehave@1.0.0");
+    fs::remove_dir_all(&folder).unwrap();
+    daemon.wait_for_log("the handlers folder is gone");
+    // Put in place as a whole, as a deployment does.
+    let aside = daemon.directory().join("aside");
+    fs::create_dir(&aside).unwrap();
+    fs::write(aside.join("misbehave.wasm"), with_version("1.0.1")).unwrap();
+    fs::rename(&aside, &folder).unwrap();
+    daemon.wait_for_log("a handler version went live version=misbehave@1.0.1");
+    daemon.wait_for_log_lines(2, "the handlers folder is watched");
+    fs::write(folder.join("another.wasm"), with_version("1.0.2")).unwrap();
+    daemon.wait_for_log("a handler version went live version=misbehave@1.0.2");
 }
 
 /// Puts a file into the folder in one step, so that it is looked at once.

@@ -86,3 +86,28 @@ fn h4_switching_forth_and_back_under_load_loses_and_doubles_nothing() {
     assert_eq!(daemon.log().matches("ready socket").count(), 1);
     daemon.database().check();
 }
+
+/// The priorities of a daemon's threads whose names begin so, as nice values (proc(5), field 19).
+fn nice_of(daemon: &Daemon, name: &str) -> Vec<i64> {
+    let owner = fs::read_to_string(daemon.data().join("leasehold.lock")).unwrap();
+    let tasks = fs::read_dir(format!("/proc/{}/task", owner.trim())).unwrap();
+    // A thread that ends meanwhile is none.
+    let stats = tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("stat")).ok());
+    let of_name = stats.filter(|stat| stat.contains(&format!("({name}")));
+    of_name.map(|stat| stat.rsplit(')').next().unwrap().split_whitespace().nth(16).unwrap().parse().unwrap()).collect()
+}
+
+#[test]
+fn h4_whatever_compiles_gives_way_to_guests_and_guests_to_all_else() {
+    let daemon = Daemon::with_misbehave(&ConfigText::default());
+    // The compiler's helpers bear the name of the thread that started them.
+    let compiling = nice_of(&daemon, "leasehold-compi");
+    assert!(compiling.len() > 1 && compiling.iter().all(|nice| *nice == 15), "{compiling:?}");
+    let guests = nice_of(&daemon, "leasehold-guest");
+    assert!(!guests.is_empty() && guests.iter().all(|nice| *nice == 10), "{guests:?}");
+    let own = i64::from(rustix::process::getpriority_process(None).unwrap());
+    for vital in ["leasehold-contr", "leasehold-write", "leasehold-epoch"] {
+        let nice = nice_of(&daemon, vital);
+        assert!(!nice.is_empty() && nice.iter().all(|nice| *nice == own), "{vital}: {nice:?}");
+    }
+}

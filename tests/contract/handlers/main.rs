@@ -16,6 +16,7 @@ mod helpers;
 mod hot_swap;
 mod identity;
 mod limits;
+mod memory;
 mod notes;
 mod outbox;
 mod overlap;

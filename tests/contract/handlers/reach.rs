@@ -47,7 +47,31 @@ fn h6_a_private_address_is_refused_unless_it_is_granted_as_such() {
     let port = port(&server);
     let any_host = format!("url = \"http://*:{port}\", methods = [\"GET\"]");
     let daemon = Daemon::with_misbehave(&ConfigText::default().handler(&format!("outbound = [{{ {any_host} }}]")));
-    for host in ["127.0.0.1", "localhost", "0x7f000001", "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254", "10.0.0.1"] {
+    let written = [
+        "127.0.0.1",
+        "127.0.0.1.",
+        "127.1",
+        "2130706433",
+        "0x7f000001",
+        "0x7f.0.0.1",
+        "0177.0.0.1",
+        "017700000001",
+        "0.0.0.0",
+        "[::]",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[::127.0.0.1]",
+        "[64:ff9b::127.0.0.1]",
+        "[2002:7f00:1::]",
+        "169.254.169.254",
+        "10.0.0.1",
+        "[fd00::1]",
+        // Names that resolve to this machine.
+        "localhost",
+        "LOCALHOST.",
+    ];
+    for host in written {
         let answer = get(&daemon, &format!("http://{host}:{port}"));
         assert_eq!(answer["error"], "Denied", "{host}: {answer}");
     }

@@ -70,10 +70,12 @@ fn claimed(daemon: &Daemon, kind: &str) -> Vec<(i64, Vec<u8>)> {
     let request = ClaimRequest {
         now_ms: store.persisted_clock_ms() + 1,
         max: 100,
+        memory: leasehold_domain::MemoryRoom::UNLIMITED,
         kinds: vec![KindClaim {
             kind: Kind::new(kind).unwrap(),
             handler: HandlerName::new("misbehave").unwrap(),
             max: 100,
+            memory_bytes: 1,
             attempts_max: 3,
             visibility_timeout_ms: 1_000,
             lease_max_ms: 1_000,

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::{
-    support::{ConfigText, Daemon, Server},
-    told::{echo, enqueue_file, send},
+    support::{ConfigText, Daemon, Reply, Server},
+    told::{echo, enqueue_file, get, send},
 };
 
 /// The bodies of what reached a server, in order.
@@ -61,6 +61,30 @@ fn q15_a_paused_kind_and_one_without_a_handler_block_nobody_whatever_their_backl
     let database = daemon.database();
     assert_eq!(database.one::<i64>("SELECT count(*) FROM jobs WHERE attempt = 0"), 6_000);
     database.check();
+}
+
+/// How many attempts of the kind `job` began before the one attempt of another job, by the order of their leases.
+fn began_before(daemon: &Daemon, job: i64) -> i64 {
+    daemon.database().one(&format!(
+        "SELECT count(*) FROM attempts a JOIN jobs ON jobs.id = a.job_id WHERE jobs.kind = 'job'
+         AND a.leased_at <= (SELECT leased_at FROM attempts WHERE job_id = {job})"
+    ))
+}
+
+#[test]
+fn q15_one_job_of_a_kind_is_not_held_up_by_a_backlog_of_100_000_of_another() {
+    const LIMIT: i64 = 4;
+    let server = Server::answering(|_, _| Reply::Held(Box::new(Reply::status(200))));
+    let config = ConfigText::default().reaching(server.url()).kind("deadline = \"10m\"").kind("concurrency = 4");
+    let daemon = Daemon::with_misbehave(&config.another_kind("other", "").queue("durability = \"normal\""));
+    // Half of it is due when it comes in, the other half a moment later.
+    let job = |delay_ms: i64| json!({ "kind": "job", "delay_ms": delay_ms, "payload": get(&server) });
+    let backlog = std::iter::repeat_n(job(0), 50_000).chain(std::iter::repeat_n(job(1), 50_000));
+    assert_eq!(enqueue_file(&daemon, backlog).len(), 100_000);
+    let one = daemon.enqueue("other", &echo(), &[]);
+    assert_eq!(daemon.wait(one), "done");
+    assert_eq!((began_before(&daemon, one), server.wait_for(4).len()), (LIMIT, 4));
+    daemon.database().check();
 }
 
 #[test]

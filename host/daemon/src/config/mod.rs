@@ -126,6 +126,7 @@ impl Config {
             sandbox,
             handlers,
         };
+        config.sandbox.check_handlers(&root.section("sandbox"), &config.handlers);
         config.check_key_retention(root);
         config.check_ended_retention(root);
         root.refuse_unknown();

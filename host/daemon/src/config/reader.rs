@@ -34,7 +34,8 @@ impl<'t> Findings<'t> {
     pub(super) fn add(&self, span: &Range<usize>, key: impl Into<String>, message: impl Into<String>) {
         let before = &self.text.as_bytes()[..span.start.min(self.text.len())];
         let line = before.split(|&byte| byte == b'\n').count();
-        self.errors.borrow_mut().push(ConfigError { line: Some(line), key: key.into(), message: message.into() });
+        let (key, message) = (in_one_line(&key.into()), in_one_line(&message.into()));
+        self.errors.borrow_mut().push(ConfigError { line: Some(line), key, message });
     }
 
     pub(super) fn into_errors(self) -> Vec<ConfigError> {
@@ -79,6 +80,10 @@ impl<'a> Entry<'a> {
             message = format!("{message}; a name with a dot is quoted: \"{}.{}\"", self.name, inner.get_ref());
         }
         self.error(message);
+    }
+
+    pub(super) fn is_text(&self, text: &str) -> bool {
+        self.value.get_ref().as_str() == Some(text)
     }
 
     pub(super) fn is_table(&self) -> bool {
@@ -150,8 +155,13 @@ impl<'a> Entry<'a> {
     }
 
     pub(super) fn size_bytes(&self, range_bytes: &RangeInclusive<u64>) -> Option<u64> {
+        self.size_bytes_or(range_bytes, "")
+    }
+
+    /// The value as a size; `others` says what else the caller would have taken.
+    pub(super) fn size_bytes_or(&self, range_bytes: &RangeInclusive<u64>, others: &str) -> Option<u64> {
         let (min, max) = (size_text(*range_bytes.start()), size_text(*range_bytes.end()));
-        let allowed = format!("a size from \"{min}\" to \"{max}\" in B, KiB, MiB or GiB, or a number of bytes");
+        let allowed = format!("a size from \"{min}\" to \"{max}\" in B, KiB, MiB or GiB, or a number of bytes{others}");
         let (shown, size_bytes) = match self.integer() {
             Some(integer) => (integer.to_string(), u64::try_from(integer).ok()),
             None => self.text_as(&allowed).map(|text| (format!("{text:?}"), parse_size_bytes(&text)))?,
@@ -346,6 +356,15 @@ fn edit_distance(left: &str, right: &str) -> usize {
         }
     }
     row[right.len()]
+}
+
+/// What stands in the file may hold line breaks and what commands a terminal; an error is one line of plain text.
+fn in_one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() { line.extend(character.escape_default()) } else { line.push(character) }
+    }
+    line
 }
 
 fn article(type_name: &str) -> String {

@@ -1,8 +1,12 @@
-//! The section `[sandbox]`: how many guests run at once and what one attempt may use. It never knows wasmtime.
+//! The section `[sandbox]`: how many guests run at once and what one attempt, and all of them, may use. It never knows
+//! wasmtime.
 
-use leasehold_domain::grants::AttemptLimits;
+use std::collections::BTreeMap;
 
-use super::reader::Section;
+use leasehold_domain::{HandlerName, grants::AttemptLimits};
+
+use super::{HandlerConfig, reader::Section, units::size_text};
+use crate::machine;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -12,6 +16,8 @@ const MIB: usize = 1 << 20;
 pub struct SandboxSettings {
     /// How many guests run at once; all pools are sized by it.
     pub slots: u32,
+    /// The memory that all attempts together may have, in bytes. Each takes its handler's `memory_max` of it.
+    pub memory_total_max_bytes: u64,
     /// The largest stack of a guest, in bytes.
     pub stack_max_bytes: usize,
     /// The largest component that is stored, in bytes.
@@ -22,15 +28,47 @@ pub struct SandboxSettings {
 
 impl SandboxSettings {
     pub(super) fn read(section: &Section<'_>) -> Self {
+        let slots = section.number("slots", 64, &(1..=1_000));
+        let limits = read_limits(section, &DEFAULT_LIMITS, &MOST_LIMITS);
         let settings = Self {
-            slots: section.number("slots", 64, &(1..=1_000)),
+            slots,
+            memory_total_max_bytes: read_memory_total(section, slots, limits.memory_max_bytes as u64),
             stack_max_bytes: section.size_bytes("stack_max", 512 * KIB, &(64 << 10..=8 << 20)),
             component_max_bytes: section.size_bytes("component_max", 32 * MIB, &(1 << 10..=256 << 20)),
-            limits: read_limits(section, &DEFAULT_LIMITS, &MOST_LIMITS),
+            limits,
         };
         section.refuse_unknown();
         settings
     }
+
+    /// A handler whose attempts take more than there is for all of them would never run.
+    pub(super) fn check_handlers(&self, section: &Section<'_>, handlers: &BTreeMap<HandlerName, HandlerConfig>) {
+        let total_bytes = self.memory_total_max_bytes;
+        for (name, handler) in handlers {
+            let memory_bytes = handler.limits.memory_max_bytes as u64;
+            if memory_bytes > total_bytes {
+                let (memory, total) = (size_text(memory_bytes), size_text(total_bytes));
+                let message = format!(
+                    "{total} is below what one attempt of handler {name} may use, {memory}; raise this to at least \
+                     {memory}, or lower memory_max under [handlers.{name}.limits] or [sandbox]"
+                );
+                section.error("memory_total_max", message);
+            }
+        }
+    }
+}
+
+/// The memory of all attempts together, as it is written or as the machine allows.
+fn read_memory_total(section: &Section<'_>, slots: u32, memory_max_bytes: u64) -> u64 {
+    let written = section.entry("memory_total_max").filter(|entry| !entry.is_text("auto"));
+    let written = written.and_then(|entry| entry.size_bytes_or(&(64 << 10..=1 << 40), ", or \"auto\""));
+    written.unwrap_or_else(|| default_memory_total(slots, memory_max_bytes, machine::memory_bytes()))
+}
+
+/// What all slots could use, or half of the machine's memory where that is less; but always enough for one attempt.
+fn default_memory_total(slots: u32, memory_max_bytes: u64, machine_bytes: Option<u64>) -> u64 {
+    let all_slots = u64::from(slots).saturating_mul(memory_max_bytes);
+    all_slots.min(machine_bytes.map_or(u64::MAX, |bytes| bytes / 2).max(memory_max_bytes))
 }
 
 const DEFAULT_LIMITS: AttemptLimits = AttemptLimits {
@@ -71,5 +109,20 @@ pub(super) fn read_limits(section: &Section<'_>, default: &AttemptLimits, most: 
         host_calls_max: number("host_calls_max", default.host_calls_max, most.host_calls_max),
         effects_max_bytes: size("effects_max", default.effects_max_bytes, most.effects_max_bytes, 0),
         response_max_bytes: size("response_max", default.response_max_bytes, most.response_max_bytes, 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h5_by_default_attempts_share_half_of_the_machine_or_what_all_slots_could_use() {
+        let mib = |count: u64| count << 20;
+        assert_eq!(default_memory_total(64, mib(64), Some(mib(16_384))), mib(4_096));
+        assert_eq!(default_memory_total(64, mib(64), Some(mib(2_048))), mib(1_024));
+        assert_eq!(default_memory_total(64, mib(64), None), mib(4_096));
+        // One attempt always fits, however small the machine.
+        assert_eq!(default_memory_total(64, mib(64), Some(mib(100))), mib(64));
     }
 }

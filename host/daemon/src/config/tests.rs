@@ -191,6 +191,20 @@ fn h5_a_handlers_limits_may_not_exceed_the_sandboxs() {
 }
 
 #[test]
+fn h5_the_memory_of_all_attempts_has_room_for_one_of_each_handler() {
+    let config = parse("[sandbox]\nmemory_total_max = '96MiB'\n[handlers.h.limits]\nmemory_max = '1MiB'").unwrap();
+    assert_eq!(config.sandbox.memory_total_max_bytes, 96 << 20);
+    assert_eq!(
+        errors("[sandbox]\nmemory_total_max = '63MiB'\n[handlers.small.limits]\nmemory_max = '1MiB'\n[handlers.large]"),
+        [
+            "2: sandbox.memory_total_max: 63MiB is below what one attempt of handler large may use, 64MiB; raise this to at least 64MiB, or lower memory_max under [handlers.large.limits] or [sandbox]"
+        ]
+    );
+    let message = &errors("[sandbox]\nmemory_total_max = 'all'")[0];
+    assert!(message.ends_with("or a number of bytes, or \"auto\""), "{message}");
+}
+
+#[test]
 fn h6_grants_are_read_as_written() {
     let text = "[handlers.h]\noutbound = ['https://a.org', 'get, post http://b.org:81', { url = 'https://c.org', methods = ['PUT'], private = true, outside_step = true }]\nsettings = { a = 'b' }\nstores = { s = 'read' }\nenqueue = ['k']\nannotate = ['k']\n[kinds.k]\nhandler = 'h'\nowner = 'o'";
     let config = parse(text).unwrap();

@@ -19,6 +19,7 @@ mod kinds;
 mod listener;
 mod new_job;
 mod paging;
+mod path;
 mod refusal;
 mod rehearsals;
 mod reveal;

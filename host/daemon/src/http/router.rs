@@ -11,7 +11,7 @@ use http::{Method, StatusCode, Uri};
 use leasehold_api::{Operation, Problem};
 
 use super::{
-    Api, alerts, audit, batch, bulk_replays, caller, dead_letters, handlers, incidents, jobs, kinds, refusal,
+    Api, alerts, audit, batch, bulk_replays, caller, dead_letters, handlers, incidents, jobs, kinds, path, refusal,
     rehearsals, reveal, system, tokens,
 };
 
@@ -28,6 +28,7 @@ pub(super) fn router(api: &Api) -> Router {
         .fold(Router::new(), with_route)
         .fallback(unknown_path.layer(guard(None)))
         .method_not_allowed_fallback(unknown_method.layer(guard(None)))
+        .layer(middleware::from_fn(path::require_text))
         .with_state(api.clone())
 }
 

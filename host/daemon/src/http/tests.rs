@@ -1,6 +1,12 @@
 //! The API over a real socket and a real queue, with no dispatcher behind it: jobs stay where they are put.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{
+    fs,
+    future::Future as _,
+    sync::Arc,
+    task::{Context, Waker},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use leasehold_api::{
@@ -343,4 +349,17 @@ async fn q12_stopping_lets_go_of_those_who_wait() {
     served.stop.take().unwrap().send(()).unwrap();
     tokio::time::timeout(Duration::from_secs(20), &mut served.serving).await.unwrap().unwrap().unwrap();
     drop(waiting);
+}
+
+#[tokio::test]
+async fn h4_a_pushed_component_is_looked_at_on_none_of_the_threads_that_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config.toml");
+    fs::write(&path, CONFIGURATION).unwrap();
+    let daemon = daemon(&Config::load(&path).unwrap());
+    let mut push = Box::pin(daemon.push_handler(b"(component)", Some("echo"), Some("1.0.0"), "jo"));
+    // What is wrong is plain from the first byte, and still this thread goes on before it is said.
+    let at_once = push.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(at_once.is_pending(), "{at_once:?}");
+    assert_eq!(push.await.unwrap_err().code(), "component_text");
 }

@@ -3,7 +3,9 @@
 
 use std::{
     collections::HashMap,
-    fs, io,
+    fs,
+    io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -58,28 +60,56 @@ struct Folder {
     reported: HashMap<PathBuf, String>,
 }
 
-/// Watches a folder until the daemon's end. The folder is made when it is missing.
+/// Watches a folder until the daemon's end. The folder is made when it is missing at the start; one that is removed later
+/// is watched again when it is back.
 pub(crate) async fn run(daemon: Arc<Daemon>, path: PathBuf) {
-    let (sender, mut events) = mpsc::unbounded_channel();
-    let started = fs::create_dir_all(&path).map_err(notify::Error::io).and_then(|()| {
-        // The receiver lives as long as this task, so that an event that can't be sent is one too late.
-        let mut watcher = notify::recommended_watcher(move |event| drop(sender.send(event)))?;
-        watcher.watch(&path, RecursiveMode::NonRecursive)?;
-        Ok(watcher)
-    });
-    let _watcher = match started {
-        Ok(watcher) => watcher,
-        Err(error) => {
-            tracing::error!(folder = %path.display(), %error, "the handlers folder can't be watched; push components instead");
-            return;
+    let watched = async {
+        fs::create_dir_all(&path)?;
+        // Events name their files by absolute paths.
+        let path = std::path::absolute(&path)?;
+        loop {
+            watch(&daemon, &path).await?;
+            tracing::warn!(folder = %path.display(), "the handlers folder is gone; it is watched again when it is back");
+            until_back(&path).await?;
         }
     };
-    let mut folder = Folder { daemon, path, taken: HashMap::new(), reported: HashMap::new() };
+    let ended: notify::Result<std::convert::Infallible> = watched.await;
+    let Err(error) = ended;
+    tracing::error!(folder = %path.display(), %error, "the handlers folder can't be watched; push components instead");
+}
+
+type Events = mpsc::UnboundedReceiver<notify::Result<Event>>;
+
+/// Begins to watch a folder. Its events end with the watcher.
+fn begin(path: &Path) -> notify::Result<(impl notify::Watcher, Events)> {
+    let (sender, events) = mpsc::unbounded_channel();
+    // Whoever watches holds the receiver, so that an event that can't be sent is one too late.
+    let mut watcher = notify::recommended_watcher(move |event| drop(sender.send(event)))?;
+    watcher.watch(path, RecursiveMode::NonRecursive)?;
+    Ok((watcher, events))
+}
+
+/// Takes in what is put into a folder, until the folder itself is gone.
+async fn watch(daemon: &Arc<Daemon>, path: &Path) -> notify::Result<()> {
+    let (_watcher, mut events) = begin(path)?;
+    let mut folder =
+        Folder { daemon: Arc::clone(daemon), path: path.to_owned(), taken: HashMap::new(), reported: HashMap::new() };
     folder.scan().await;
-    tracing::info!(folder = %folder.path.display(), "the handlers folder is watched");
+    tracing::info!(folder = %path.display(), "the handlers folder is watched");
     while let Some(event) = events.recv().await {
+        if event.as_ref().is_ok_and(|event| is_gone(event) && event.paths.iter().any(|gone| gone == path)) {
+            break;
+        }
         folder.notice(event).await;
     }
+    Ok(())
+}
+
+/// Waits until a folder that was removed is there again. It is not made here: whoever removed it may be about to.
+async fn until_back(path: &Path) -> notify::Result<()> {
+    let (_watcher, mut events) = begin(path.parent().unwrap_or(path))?;
+    while !path.is_dir() && events.recv().await.is_some() {}
+    Ok(())
 }
 
 impl Folder {
@@ -96,15 +126,12 @@ impl Folder {
     async fn notice(&mut self, event: notify::Result<Event>) {
         match event {
             Ok(event) if event.need_rescan() => self.scan().await,
-            Ok(event) if matches!(event.kind, EventKind::Remove(_)) => {
-                event.paths.iter().for_each(|path| self.forget(path));
-            }
-            Ok(event) if may_be_whole(event.kind) => {
-                for path in &event.paths {
+            Ok(event) if is_gone(&event) => event.paths.iter().for_each(|path| self.forget(path)),
+            Ok(event) => {
+                for path in event.paths.iter().filter(|path| may_be_whole(event.kind, path)) {
                     self.consider(path).await;
                 }
             }
-            Ok(_) => {}
             Err(error) => {
                 tracing::error!(folder = %self.path.display(), %error, "the handlers folder was not watched for a moment");
             }
@@ -134,8 +161,7 @@ impl Folder {
     async fn take(&mut self, path: &Path) -> Result<(), FolderError> {
         let max_bytes = self.daemon.config().sandbox.component_max_bytes;
         let file = path.to_owned();
-        let read = move || read(&file, max_bytes).map(|bytes| (Digest::of(&bytes), Bytes::from(bytes)));
-        let (digest, bytes) = off_thread(read).await?;
+        let (bytes, digest) = off_thread(move || read(&file, max_bytes)).await?;
         if self.taken.get(path) == Some(&digest) {
             return Ok(());
         }
@@ -184,14 +210,24 @@ impl Folder {
     }
 }
 
+/// Whether what an event names is no longer where it was.
+fn is_gone(event: &Event) -> bool {
+    matches!(event.kind, EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(RenameMode::From)))
+}
+
 /// Whether a file can have become whole by this event. While it is being written it is left alone.
-fn may_be_whole(kind: EventKind) -> bool {
-    matches!(
-        kind,
+fn may_be_whole(kind: EventKind, path: &Path) -> bool {
+    match kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write))
-            | EventKind::Modify(ModifyKind::Name(RenameMode::To | RenameMode::Both))
-            | EventKind::Create(CreateKind::Other)
-    )
+        | EventKind::Modify(ModifyKind::Name(RenameMode::To | RenameMode::Both)) => true,
+        EventKind::Create(CreateKind::File | CreateKind::Other | CreateKind::Any) => is_link(path),
+        _ => false,
+    }
+}
+
+/// A link, of either kind, is there at once; nobody writes it and closes it.
+fn is_link(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink() || metadata.nlink() > 1)
 }
 
 fn is_component_file(path: &Path) -> bool {
@@ -199,13 +235,20 @@ fn is_component_file(path: &Path) -> bool {
     !is_hidden && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("wasm"))
 }
 
-fn read(path: &Path, max_bytes: usize) -> Result<Vec<u8>, FolderError> {
-    let bytes = fs::metadata(path)?.len();
-    if bytes == 0 {
+fn read(path: &Path, max_bytes: usize) -> Result<(Bytes, Digest), FolderError> {
+    let size_bytes = fs::metadata(path)?.len();
+    if size_bytes == 0 {
         return Err(FolderError::Empty);
     }
-    if bytes > max_bytes as u64 {
-        return Err(FolderError::Huge { bytes, max_bytes });
+    let mut bytes = Vec::new();
+    if size_bytes <= max_bytes as u64 {
+        // It may grow meanwhile.
+        fs::File::open(path)?.take(max_bytes as u64 + 1).read_to_end(&mut bytes)?;
     }
-    Ok(fs::read(path)?)
+    let size_bytes = size_bytes.max(bytes.len() as u64);
+    if size_bytes > max_bytes as u64 {
+        return Err(FolderError::Huge { bytes: size_bytes, max_bytes });
+    }
+    let digest = Digest::of(&bytes);
+    Ok((bytes.into(), digest))
 }

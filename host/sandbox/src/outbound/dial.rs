@@ -31,8 +31,7 @@ pub(super) enum Connection {
 
 /// Resolves, checks and connects.
 pub(super) async fn dial(destination: &Destination, grant: &OutboundGrant) -> Result<Connection, Error> {
-    let addresses = permitted(&resolve(destination).await?, grant)?;
-    let stream = connect(&addresses).await?;
+    let stream = open(destination, grant, lookup).await?;
     // Requests are written whole; waiting to fill a segment only costs time. Failing to say so is harmless.
     let _ = stream.set_nodelay(true);
     if destination.is_tls { encrypt(stream, &destination.host).await } else { Ok(Connection::Plain(stream)) }
@@ -46,14 +45,24 @@ pub(super) fn check_written_out(destination: &Destination, grant: &OutboundGrant
     }
 }
 
-async fn resolve(destination: &Destination) -> Result<Vec<SocketAddr>, Error> {
-    match &destination.host {
-        Host::Address(address) => Ok(vec![SocketAddr::new(*address, destination.port)]),
-        Host::Name(name) => tokio::net::lookup_host((name.as_str(), destination.port))
-            .await
-            .map(Iterator::collect)
-            .map_err(|_| Error::DnsError { rcode: None, info_code: None }),
-    }
+/// Asks the system what a name resolves to.
+async fn lookup(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    tokio::net::lookup_host((name, port)).await.map(Iterator::collect)
+}
+
+/// Connects to what a name is found to be by one lookup: a second one could answer otherwise than the one that was checked.
+async fn open(
+    destination: &Destination,
+    grant: &OutboundGrant,
+    lookup: impl AsyncFn(&str, u16) -> io::Result<Vec<SocketAddr>>,
+) -> Result<TcpStream, Error> {
+    let resolved = match &destination.host {
+        Host::Address(address) => vec![SocketAddr::new(*address, destination.port)],
+        Host::Name(name) => {
+            lookup(name, destination.port).await.map_err(|_| Error::DnsError { rcode: None, info_code: None })?
+        }
+    };
+    connect(&permitted(&resolved, grant)?).await
 }
 
 /// The addresses that the grant allows to be dialled.
@@ -157,6 +166,10 @@ impl AsyncWrite for Connection {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use tokio::net::TcpListener;
+
     use super::*;
 
     fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
@@ -185,5 +198,36 @@ mod tests {
         let private = addresses(&["10.0.0.1:80"]);
         assert!(matches!(permitted(&private, &grant(false)), Err(Error::DestinationIpProhibited)));
         assert!(matches!(permitted(&[], &grant(true)), Err(Error::DestinationNotFound)));
+    }
+
+    fn named(port: u16) -> Destination {
+        Destination { is_tls: false, host: Host::Name("rebound.test".into()), port }
+    }
+
+    #[tokio::test]
+    async fn h6_a_name_that_resolves_otherwise_the_second_time_is_dialled_where_it_was_checked() {
+        let checked = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let answers = [checked.local_addr().unwrap(), other.local_addr().unwrap()];
+        let asked = Cell::new(0);
+        let lookup = async |_: &str, _: u16| Ok(vec![answers[usize::from(asked.replace(asked.get() + 1) > 0)]]);
+        let stream = open(&named(80), &grant(true), lookup).await.unwrap();
+        assert_eq!((stream.peer_addr().unwrap(), asked.get()), (answers[0], 1_u8));
+    }
+
+    #[tokio::test]
+    async fn h6_a_name_that_resolves_to_a_private_address_is_refused_however_it_is_written() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        for address in
+            ["127.0.0.1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "::1", "fe80::1", "10.1.2.3"]
+        {
+            let resolved = SocketAddr::new(address.parse().unwrap(), port);
+            let refused = open(&named(port), &grant(false), async |_: &str, _: u16| Ok(vec![resolved])).await;
+            assert!(matches!(refused, Err(Error::DestinationIpProhibited)), "{address}: {refused:?}");
+        }
+        let nowhere =
+            open(&named(port), &grant(true), async |_: &str, _: u16| Err(io::ErrorKind::NotFound.into())).await;
+        assert!(matches!(nowhere, Err(Error::DnsError { .. })), "{nowhere:?}");
     }
 }

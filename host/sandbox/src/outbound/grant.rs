@@ -227,6 +227,14 @@ mod tests {
             ("GET", "https://user@api.example.org/x", false),
             ("GET", "https://user:word@api.example.org/x", false),
             ("GET", "https://evil.test@api.example.org/x", false),
+            ("GET", "https://api.example.org@evil.test/x", false),
+            ("GET", "https://api.example.org:443@evil.test/x", false),
+            ("GET", "https://api.example.org%2eevil.test/x", false),
+            ("GET", "https://api.example.org%00.evil.test/x", false),
+            ("GET", "https://evil.test/https://api.example.org/x", false),
+            ("GET", "//api.example.org/x", false),
+            ("GET", "/x", false),
+            ("GET", "wss://api.example.org/x", false),
             ("GET", "ftp://api.example.org/x", false),
             ("GET", "https://api.example.org:0/x", false),
             ("GET", "https://api..example.org/x", false),
@@ -249,6 +257,8 @@ mod tests {
             ("https://.example.org/", false),
             ("https://a.example.org.evil.test/", false),
             ("https://1.2.3.4/", false),
+            ("https://example.org.a.example.org/", true),
+            ("https://a_example.org/", false),
         ];
         for (uri, expected) in table {
             assert_eq!(is_granted(&wildcard, "GET", uri), expected, "{uri}");
@@ -260,7 +270,19 @@ mod tests {
     #[test]
     fn h6_an_address_is_the_same_in_every_notation() {
         let loopback = Host::Address(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        for text in ["127.0.0.1", "127.1", "127.0.1", "2130706433", "0x7f000001", "0x7F.0.0.1", "0177.0.0.01"] {
+        for text in [
+            "127.0.0.1",
+            "127.0.0.1.",
+            "127.1",
+            "127.0.1",
+            "2130706433",
+            "0x7f000001",
+            "0x7F.0.0.1",
+            "0177.0.0.01",
+            "017700000001",
+            "0x7f.1",
+            "127.0x000001",
+        ] {
             assert_eq!(Host::parse(text).as_ref(), Some(&loopback), "{text}");
         }
         assert_eq!(Host::parse("[0:0::1]"), Some(Host::Address(IpAddr::V6(Ipv6Addr::LOCALHOST))));

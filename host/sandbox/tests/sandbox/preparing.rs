@@ -1,6 +1,12 @@
 //! What is refused before a version goes live, and what is kept of compiling.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use std::{
+    fs,
+    future::Future as _,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    task::{Context, Waker},
+};
 
 use leasehold_domain::{
     Digest,
@@ -10,7 +16,7 @@ use leasehold_sandbox::{ComponentError, Sandbox, SandboxError};
 use serde_json::json;
 
 use crate::support::{
-    AMPLE, Host, MISBEHAVE, attempt, component, config, grants, limits, output, prepare, sandbox, wat,
+    AMPLE, Host, MISBEHAVE, attempt, component, config, grants, handler, limits, output, prepare, sandbox, wat,
 };
 
 async fn refusal(bytes: &[u8], grants: &Grants) -> ComponentError {
@@ -23,10 +29,10 @@ async fn h3_every_import_that_is_not_granted_is_named_with_its_line() {
     assert_eq!(error.code(), "component_not_granted");
     let text = error.to_string();
     for (import, line) in [
-        ("wasi:http/outgoing-handler@0.2.12", "`outbound = [\"GET,POST https://HOST\"]` under [handlers.misbehave]"),
+        ("wasi:http/outgoing-handler@0.2.12", "`outbound = [\"GET,POST https://HOST\"]` under [handlers.handler]"),
         ("wasi:http/types@0.2.12", "`outbound ="),
-        ("wasi:config/store@0.2.0-rc.1", "`settings = { KEY = \"value\" }` under [handlers.misbehave]"),
-        ("wasi:keyvalue/store@0.2.0-draft", "`stores = { STORE = \"read-write\" }` under [handlers.misbehave]"),
+        ("wasi:config/store@0.2.0-rc.1", "`settings = { KEY = \"value\" }` under [handlers.handler]"),
+        ("wasi:keyvalue/store@0.2.0-draft", "`stores = { STORE = \"read-write\" }` under [handlers.handler]"),
     ] {
         assert!(text.contains(&format!("{import}: add {line}")), "{import} in {text}");
     }
@@ -108,7 +114,7 @@ async fn h5_a_shared_memory_would_escape_the_limit_and_is_refused() {
 #[tokio::test]
 async fn h1_a_component_is_what_its_digest_says() {
     let error = sandbox()
-        .prepare(Digest::of(b"another"), &component(MISBEHAVE), &grants(9), &limits())
+        .prepare(&handler(), Digest::of(b"another"), &component(MISBEHAVE), &grants(9), &limits())
         .await
         .expect_err("the digest is another's");
     assert_eq!(error.code(), "component_digest_mismatch");
@@ -128,7 +134,7 @@ async fn h4_a_compiled_file_that_is_stale_or_damaged_is_a_miss() {
     let compiled = directory.path().join("compiled");
     let sandbox = Sandbox::new(config(1, compiled.clone())).unwrap();
     let bytes = component("bench-parse@1.0.0");
-    let prepare = async || sandbox.prepare(Digest::of(&bytes), &bytes, &Grants::default(), &limits()).await;
+    let prepare = async || sandbox.prepare(&handler(), Digest::of(&bytes), &bytes, &Grants::default(), &limits()).await;
     prepare().await.unwrap();
     let file = fs::read_dir(&compiled).unwrap().next().unwrap().unwrap().path();
     let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -151,14 +157,25 @@ async fn h4_a_compiled_file_that_is_stale_or_damaged_is_a_miss() {
 }
 
 #[tokio::test]
+async fn h4_nothing_of_a_component_is_looked_at_on_the_thread_of_the_caller() {
+    let bytes = wat("core-module");
+    let (grants, limits) = (grants(9), limits());
+    let mut preparing = Box::pin(prepare(&bytes, &grants, &limits));
+    // What is wrong is plain from the first bytes, and still nothing is said before the thread that compiles has looked.
+    let at_once = preparing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(at_once.is_pending(), "{at_once:?}");
+    assert_eq!(preparing.await.unwrap_err().code(), "component_core_module");
+}
+
+#[tokio::test]
 async fn h4_a_compiled_file_is_used() {
     let directory = tempfile::tempdir().unwrap();
     let sandbox = Sandbox::new(config(1, directory.path().to_owned())).unwrap();
     let bytes = component("bench-parse@1.0.0");
-    sandbox.prepare(Digest::of(&bytes), &bytes, &Grants::default(), &limits()).await.unwrap();
+    sandbox.prepare(&handler(), Digest::of(&bytes), &bytes, &Grants::default(), &limits()).await.unwrap();
     let file = fs::read_dir(directory.path()).unwrap().next().unwrap().unwrap().path();
     let written = fs::metadata(&file).unwrap().modified().unwrap();
-    sandbox.prepare(Digest::of(&bytes), &bytes, &Grants::default(), &limits()).await.unwrap();
+    sandbox.prepare(&handler(), Digest::of(&bytes), &bytes, &Grants::default(), &limits()).await.unwrap();
     assert_eq!(fs::metadata(&file).unwrap().modified().unwrap(), written, "it was not written again");
 }
 

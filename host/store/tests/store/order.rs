@@ -32,6 +32,45 @@ async fn q15_priority_goes_first_and_waiting_makes_up_for_it() {
 }
 
 #[tokio::test]
+async fn q15_a_steady_stream_of_a_higher_priority_overtakes_a_job_for_its_steps_and_no_longer() {
+    let queue = Queue::new().await;
+    let low = id(&queue.enqueue(vec![with_priority(0)], 0).await[0]);
+    let mut overtook = 0;
+    // As many come as are leased, so without ageing the first one would wait for ever.
+    for step in 0..20 {
+        let now_ms = step * PRIORITY_STEP_MS;
+        queue.enqueue(vec![with_priority(3)], now_ms).await;
+        if queue.lease(now_ms).await.token.job == low {
+            break;
+        }
+        overtook += 1;
+    }
+    assert_eq!(overtook, 3);
+}
+
+#[tokio::test]
+async fn q15_the_one_job_of_a_kind_is_leased_at_once_beside_a_backlog_at_its_limit() {
+    let queue = Queue::new().await;
+    for _ in 0..20 {
+        queue.enqueue((0..1_000).map(|_| job("backlog")).collect(), 0).await;
+    }
+    let one = id(&queue.enqueue(vec![job("one")], 1).await[0]);
+    let room = |max| vec![KindClaim { max, ..kind("backlog") }, kind("one")];
+    let leased: Vec<_> = queue.claim(room(4), 8, 1).await.jobs.iter().map(|claimed| claimed.token.job).collect();
+    assert_eq!(
+        leased.iter().position(|job| *job == one),
+        Some(4),
+        "only as many as its kind has room for are before it"
+    );
+    // It goes before the backlog where its priority says so, and behind it where nothing does.
+    let urgent = EnqueueJob { priority: 1, ..job("one") };
+    let urgent = id(&queue.enqueue(vec![urgent], 2).await[0]);
+    assert_eq!(queue.claim(room(usize::MAX), 1, 2).await.jobs[0].token.job, urgent);
+    let usual = id(&queue.enqueue(vec![job("one")], 3).await[0]);
+    assert_ne!(queue.claim(room(usize::MAX), 1, 3).await.jobs[0].token.job, usual);
+}
+
+#[tokio::test]
 async fn q15_the_heads_of_all_kinds_are_merged_by_their_place() {
     let queue = Queue::new().await;
     let mut expected = Vec::new();

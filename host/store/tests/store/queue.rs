@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use leasehold_domain::{
-    Cause, Digest, HandlerName, HandlerVersion, JobId, Kind, Lane, TimestampMs, Verdict, ids::JobKey,
+    Cause, Digest, HandlerName, HandlerVersion, JobId, Kind, Lane, MemoryRoom, TimestampMs, Verdict, ids::JobKey,
 };
 use leasehold_store::{
     AttemptRecordText, Claim, ClaimRequest, Claimed, DeadLetterText, Durability, EnqueueAnswer, EnqueueJob, KindClaim,
@@ -92,7 +92,18 @@ impl Queue {
 
     /// Claims up to `max` jobs.
     pub async fn claim(&self, kinds: Vec<KindClaim>, max: usize, now_ms: TimestampMs) -> Claim {
-        self.store.claim(ClaimRequest { now_ms, max, kinds }).await.unwrap()
+        self.claim_within(MemoryRoom::UNLIMITED, kinds, max, now_ms).await
+    }
+
+    /// Claims up to `max` jobs whose attempts take no more memory than there is.
+    pub async fn claim_within(
+        &self,
+        memory: MemoryRoom,
+        kinds: Vec<KindClaim>,
+        max: usize,
+        now_ms: TimestampMs,
+    ) -> Claim {
+        self.store.claim(ClaimRequest { now_ms, max, memory, kinds }).await.unwrap()
     }
 
     /// Leases the next job of kind `k`.
@@ -148,6 +159,7 @@ pub fn kind(kind: &str) -> KindClaim {
         kind: Kind::new(kind).unwrap(),
         handler: HandlerName::new("h").unwrap(),
         max: usize::MAX,
+        memory_bytes: 1,
         attempts_max: 3,
         visibility_timeout_ms: VISIBILITY_MS,
         lease_max_ms: LEASE_MAX_MS,

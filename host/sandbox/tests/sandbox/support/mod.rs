@@ -11,7 +11,7 @@ use std::{
 };
 
 use leasehold_domain::{
-    AttemptNumber, Digest, InDoubtPolicy, JobId, JobKey, Kind, Lane, Outcome,
+    AttemptNumber, Digest, HandlerName, InDoubtPolicy, JobId, JobKey, Kind, Lane, Outcome,
     grants::{AttemptLimits, Grants, OutboundGrant, StoreAccess},
 };
 use leasehold_sandbox::{
@@ -102,7 +102,12 @@ pub fn outbound(port: u16, methods: &[&str]) -> OutboundGrant {
 
 /// Prepares bytes in the process's sandbox.
 pub async fn prepare(bytes: &[u8], grants: &Grants, limits: &AttemptLimits) -> Result<Prepared, ComponentError> {
-    sandbox().prepare(Digest::of(bytes), bytes, grants, limits).await
+    sandbox().prepare(&handler(), Digest::of(bytes), bytes, grants, limits).await
+}
+
+/// The handler that the guests of these tests are versions of.
+pub fn handler() -> HandlerName {
+    HandlerName::new("handler").unwrap()
 }
 
 /// `misbehave` with these grants and limits.
