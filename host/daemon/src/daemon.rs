@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock, atomic::AtomicBool},
 };
 
-use leasehold_domain::{Digest, HandlerName, JobId, TimestampMs};
+use leasehold_domain::{Digest, HandlerName, JobId, TimestampMs, redaction::FingerprintKey};
 use leasehold_sandbox::{Prepared, Sandbox};
 use leasehold_store::Store;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -29,6 +29,8 @@ pub(crate) struct InForce {
     pub(crate) damaged: Vec<Digest>,
     /// Kinds that an operator has paused.
     pub(crate) paused: BTreeSet<String>,
+    /// What tells equal masked values from others; absent without the sealing key.
+    pub(crate) fingerprints: Option<FingerprintKey>,
 }
 
 /// One daemon.
@@ -68,6 +70,7 @@ impl Daemon {
             servable: Vec::new(),
             damaged: Vec::new(),
             paused: BTreeSet::new(),
+            fingerprints: store.fingerprint_key(),
         };
         Self {
             store,

@@ -216,6 +216,7 @@ impl Daemon {
             servable: Vec::new(),
             damaged: before.damaged.clone(),
             paused: before.paused.clone(),
+            fingerprints: before.fingerprints.clone(),
         };
         for row in versions.iter().filter(|row| takes_attempts(row)) {
             if !in_force.config.handlers.contains_key(&row.version.name) || before.damaged.contains(&row.digest) {

@@ -12,6 +12,7 @@ mod failure;
 mod handlers;
 mod jobs;
 mod kinds;
+mod log;
 mod output;
 mod payload;
 mod reload;

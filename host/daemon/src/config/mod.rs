@@ -126,6 +126,11 @@ impl Config {
         self.redaction.get(kind).unwrap_or(&self.redaction_of_others)
     }
 
+    /// Whether what looks like personal data or a secret is masked where no policy names it.
+    pub fn detects(&self) -> bool {
+        self.redaction_of_others.detects()
+    }
+
     /// Who a user of this machine is to the daemon, if anybody.
     pub fn actor_for_uid(&self, uid: u32) -> Option<Actor> {
         self.actors.iter().find(|rule| rule.uid == uid).map(|rule| rule.actor.clone())

@@ -5,14 +5,14 @@ use leasehold_api::{
     AttemptView, AuditEntry, DeadLetterState, DeadLetterSummary, DeadLetterView, HandlerView, JobSummary, JobView,
     ReplayView, StepRunView, StepView, Timestamp,
 };
-use leasehold_domain::Digest;
+use leasehold_domain::{Digest, redaction::TextMasker};
 use leasehold_store::{AttemptRecord, DeadLetter, JobRecord, ReplayRecord, StepRecord, StepRunRecord, VersionRow};
 
 pub(super) fn job_summary(job: leasehold_store::JobSummary) -> JobSummary {
     JobSummary {
         id: job.id.0,
         kind: job.kind,
-        lane: job.lane,
+        lane: job.lane.map(lane),
         state: job.state,
         priority: job.priority,
         attempt: job.attempt,
@@ -25,6 +25,11 @@ pub(super) fn job_summary(job: leasehold_store::JobSummary) -> JobSummary {
         content_type: job.content_type,
         payload_bytes: job.payload_bytes,
     }
+}
+
+/// A lane is kept in the clear, since the queue orders by it; one that looks like personal data is shown masked.
+fn lane(lane: String) -> String {
+    TextMasker::by_form().mask(&lane).into_owned()
 }
 
 pub(super) fn job(job: JobRecord, attempts_max: Option<u32>, result: Option<&[u8]>) -> JobView {
@@ -110,7 +115,7 @@ pub(super) fn dead_letter_summary(letter: leasehold_store::DeadLetterSummary) ->
         id: letter.id.0,
         job_id: letter.job.0,
         kind: letter.kind,
-        lane: letter.lane,
+        lane: letter.lane.map(lane),
         cause: letter.cause,
         error_class: letter.error_class,
         message: letter.message,
