@@ -21,6 +21,7 @@ mod lanes;
 mod lease_expiry;
 mod lock;
 mod open;
+mod originals;
 mod outbox_source;
 #[cfg(test)]
 mod query_plans;

@@ -20,7 +20,8 @@ use crate::{
     writer::Writer,
 };
 
-const MIGRATIONS: [&str; 1] = [include_str!("../migrations/0001_queue.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("../migrations/0001_queue.sql"), include_str!("../migrations/0006_originals.sql")];
 /// How long SQLite waits for another program's lock before a call fails with `database_busy`.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const READERS: usize = 4;

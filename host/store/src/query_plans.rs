@@ -128,6 +128,8 @@ async fn do_everything_hot(store: &Store) {
     store.cancel(leased[1].token.job, "tests", 5_000).await.unwrap();
     store.job(first.job).await.unwrap();
     store.job_result(first.job).await.unwrap();
+    store.erase_originals(5_000, 6_000).await.unwrap();
+    store.give_up_dead_letters(5_000, "old", 6_000).await.unwrap();
 }
 
 /// The lines of a statement's plan.

@@ -9,6 +9,8 @@ use crate::{
     Store, StoreError,
     claim::Contents,
     dead_letters::DeadLetterSummary,
+    keys::Keys,
+    originals::shown_digest,
     replay::{ReplayRecord, replays_of},
     rows::{ended_state, live_state},
     seal::Purpose,
@@ -87,6 +89,8 @@ pub struct JobRecord {
     pub steps: Vec<StepRecord>,
     /// The runs of its steps.
     pub step_runs: Vec<StepRunRecord>,
+    /// The digest of its payload, comparable within the job alone; absent without the sealing key.
+    pub payload_digest: Option<String>,
     /// Its replays.
     pub replays: Vec<ReplayRecord>,
     /// Its dead letters, the latest first.
@@ -165,7 +169,8 @@ impl Store {
 
     /// One job.
     pub async fn job(&self, id: JobId) -> Result<Option<JobRecord>, StoreError> {
-        self.ask(move |connection| show(connection, id)).await
+        let keys = Arc::clone(&self.shared.keys);
+        self.ask(move |connection| show(connection, keys.get().ok(), id)).await
     }
 
     /// The result of a job that is done, if it has one.
@@ -255,7 +260,7 @@ fn summary(row: &Row<'_>) -> Result<JobSummary, StoreError> {
     })
 }
 
-fn show(connection: &Connection, id: JobId) -> Result<Option<JobRecord>, StoreError> {
+fn show(connection: &Connection, keys: Option<&Keys>, id: JobId) -> Result<Option<JobRecord>, StoreError> {
     let live = summaries(connection, &format!("SELECT {LIVE} FROM jobs WHERE id = ?1"), [id.0])?;
     let ended = summaries(connection, &format!("SELECT {ENDED} FROM ended_jobs WHERE id = ?1"), [id.0])?;
     let Some(summary) = live.into_iter().chain(ended).next() else { return Ok(None) };
@@ -264,9 +269,19 @@ fn show(connection: &Connection, id: JobId) -> Result<Option<JobRecord>, StoreEr
         attempts: attempts_of(connection, id)?,
         steps: steps_of(connection, id)?,
         step_runs: step_runs_of(connection, id)?,
-        replays: replays_of(connection, id)?,
+        payload_digest: keys.map(|keys| payload_digest(connection, keys, id)).transpose()?,
+        replays: replays_of(connection, keys, id)?,
         dead_letters: crate::dead_letters::of_job(connection, id)?,
     }))
+}
+
+fn payload_digest(connection: &Connection, keys: &Keys, job: JobId) -> Result<String, StoreError> {
+    let digest: Vec<u8> = connection
+        .prepare_cached(
+            "SELECT payload_digest FROM jobs WHERE id = ?1 UNION ALL SELECT payload_digest FROM ended_jobs WHERE id = ?1",
+        )?
+        .query_row([job.0], |row| row.get(0))?;
+    Ok(shown_digest(keys, job.0, &digest))
 }
 
 pub(crate) fn attempts_of(connection: &Connection, job: JobId) -> Result<Vec<AttemptRecord>, StoreError> {

@@ -11,7 +11,10 @@ use leasehold_domain::{
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::json;
 
-use crate::{Store, StoreError, audit, dead_letters, enqueue, handlers, keys::Keys, seal::Purpose, writer::Urgency};
+use crate::{
+    Store, StoreError, audit, dead_letters, enqueue, handlers, keys::Keys, originals::shown_digest, seal::Purpose,
+    writer::Urgency,
+};
 
 /// What an operator asks for.
 #[derive(Debug, Clone)]
@@ -115,6 +118,9 @@ pub struct ReplayRecord {
     pub digest: Digest,
     /// Whether the payload was corrected with it.
     pub payload_corrected: bool,
+    /// The digests of the payload that had died and of the one that was replayed, comparable within the job alone. Absent
+    /// without the sealing key, and in replays from before they were kept.
+    pub payload_digests: Option<(String, String)>,
     /// The state that the job ended in.
     pub result: Option<String>,
     /// When it ended.
@@ -126,6 +132,27 @@ struct OpenLetter {
     cause: Cause,
     state: String,
     payload_sealed: Option<Vec<u8>>,
+}
+
+/// The digests of a payload before and after a replay, as they are stored.
+struct Digests {
+    before: Vec<u8>,
+    after: Vec<u8>,
+}
+
+impl Digests {
+    fn of(connection: &Connection, keys: &Keys, job: i64, payload: Option<&[u8]>) -> Result<Self, StoreError> {
+        let before: Vec<u8> = connection
+            .prepare_cached("SELECT payload_digest FROM ended_jobs WHERE id = ?1")?
+            .query_row([job], |row| row.get(0))?;
+        let after = payload.map_or_else(|| before.clone(), |payload| enqueue::payload_digest(keys, payload).to_vec());
+        Ok(Self { before, after })
+    }
+
+    /// Whether the payload is another one. Sending the same again corrects nothing.
+    fn differ(&self) -> bool {
+        self.before != self.after
+    }
 }
 
 impl Store {
@@ -149,13 +176,14 @@ fn replay(connection: &Connection, keys: &Keys, request: &ReplayRequest) -> Resu
     if letter.state != "open" {
         return Ok(ReplayAnswer::NotOpen { state: letter.state });
     }
+    let digests = Digests::of(connection, keys, letter.job, request.payload.as_deref())?;
     let candidates = handlers::candidates(connection, request.handler.as_str(), &request.damaged)?;
     let facts = ReplayFacts {
         cause: letter.cause,
         died_on: &died_on(connection, letter.job)?,
         versions: &candidates,
         asked: request.version.as_ref(),
-        payload_corrected: request.payload.is_some(),
+        payload_corrected: digests.differ(),
         override_reason: request.override_reason.as_deref(),
         unresolved_steps: &unresolved_steps(connection, letter.job, request)?,
     };
@@ -167,12 +195,13 @@ fn replay(connection: &Connection, keys: &Keys, request: &ReplayRequest) -> Resu
     if let Some(step) = resolve(connection, keys, letter.job, request)? {
         return Ok(ReplayAnswer::NotInDoubt { step });
     }
-    let id = record(connection, letter.job, request, target)?;
+    let id = record(connection, keys, letter.job, request, target, &digests)?;
     put_back(connection, letter.job, request, id, target, &payload_sealed)?;
     if let Some(payload) = payload {
-        correct_payload(connection, keys, letter.job, payload)?;
+        correct_payload(connection, letter.job, &digests.after, payload)?;
     }
-    dead_letters::close(connection, request.dead_letter, "replayed", &request.actor, request.now_ms)?;
+    let keep_original = digests.differ();
+    dead_letters::close(connection, request.dead_letter, "replayed", keep_original, &request.actor, request.now_ms)?;
     Ok(ReplayAnswer::Replayed {
         replay: ReplayId(id),
         job: JobId(letter.job),
@@ -265,12 +294,20 @@ fn payload<'a>(
     }
 }
 
-fn record(connection: &Connection, job: i64, request: &ReplayRequest, target: &Candidate) -> Result<i64, StoreError> {
+fn record(
+    connection: &Connection,
+    keys: &Keys,
+    job: i64,
+    request: &ReplayRequest,
+    target: &Candidate,
+    digests: &Digests,
+) -> Result<i64, StoreError> {
     connection
         .prepare_cached(
             "INSERT INTO replays (dead_letter_id, job_id, number, actor, reason, override_reason, at, version_id, version,
-                                  digest, payload_corrected)
-             VALUES (?1, ?2, 1 + (SELECT count(*) FROM replays WHERE job_id = ?2), ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                                  digest, payload_corrected, payload_digest_before, payload_digest_after)
+             VALUES (?1, ?2, 1 + (SELECT count(*) FROM replays WHERE job_id = ?2), ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
+                     ?11, ?12)",
         )?
         .execute(params![
             request.dead_letter.0,
@@ -282,12 +319,16 @@ fn record(connection: &Connection, job: i64, request: &ReplayRequest, target: &C
             target.id.0,
             target.version.to_string(),
             target.digest.as_bytes(),
-            request.payload.is_some()
+            digests.differ(),
+            digests.before,
+            digests.after
         ])?;
     let id = connection.last_insert_rowid();
     let detail = json!({
         "replay": id, "job": job, "reason": request.reason, "override_reason": request.override_reason,
-        "version": target.version, "digest": target.digest, "payload_corrected": request.payload.is_some(),
+        "version": target.version, "digest": target.digest, "payload_corrected": digests.differ(),
+        "payload_digest_before": shown_digest(keys, job, &digests.before),
+        "payload_digest_after": shown_digest(keys, job, &digests.after),
         "steps": request.resolutions.iter().map(|(name, said)| (name.to_string(), said.as_str().into()))
             .collect::<serde_json::Map<_, _>>(),
     });
@@ -334,17 +375,31 @@ fn put_back(
     Ok(())
 }
 
-fn correct_payload(connection: &Connection, keys: &Keys, job: i64, payload: &[u8]) -> Result<(), StoreError> {
-    connection.prepare_cached("UPDATE jobs SET payload_digest = ?2, payload_bytes = ?3 WHERE id = ?1")?.execute(
-        params![job, enqueue::payload_digest(keys, payload), i64::try_from(payload.len()).unwrap_or(i64::MAX)],
-    )?;
+fn correct_payload(connection: &Connection, job: i64, digest: &[u8], payload: &[u8]) -> Result<(), StoreError> {
+    connection
+        .prepare_cached("UPDATE jobs SET payload_digest = ?2, payload_bytes = ?3 WHERE id = ?1")?
+        .execute(params![job, digest, i64::try_from(payload.len()).unwrap_or(i64::MAX)])?;
     Ok(())
 }
 
-pub(crate) fn replays_of(connection: &Connection, job: JobId) -> Result<Vec<ReplayRecord>, StoreError> {
+fn shown_digests(
+    keys: Option<&Keys>,
+    job: JobId,
+    before: Option<Vec<u8>>,
+    after: Option<Vec<u8>>,
+) -> Option<(String, String)> {
+    let keys = keys?;
+    Some((shown_digest(keys, job.0, &before?), shown_digest(keys, job.0, &after?)))
+}
+
+pub(crate) fn replays_of(
+    connection: &Connection,
+    keys: Option<&Keys>,
+    job: JobId,
+) -> Result<Vec<ReplayRecord>, StoreError> {
     let mut statement = connection.prepare_cached(
         "SELECT id, dead_letter_id, number, actor, reason, override_reason, at, version, digest, payload_corrected,
-                result, ended_at
+                result, ended_at, payload_digest_before, payload_digest_after
          FROM replays WHERE job_id = ?1 ORDER BY id",
     )?;
     let rows = statement.query_map([job.0], |row| {
@@ -359,6 +414,7 @@ pub(crate) fn replays_of(connection: &Connection, job: JobId) -> Result<Vec<Repl
             version: row.get(7)?,
             digest: Digest::from_bytes(row.get(8)?),
             payload_corrected: row.get(9)?,
+            payload_digests: shown_digests(keys, job, row.get(12)?, row.get(13)?),
             result: row.get(10)?,
             ended_at_ms: row.get(11)?,
         })

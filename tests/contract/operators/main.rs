@@ -19,6 +19,7 @@ mod forms;
 mod hostile;
 mod letters;
 mod metrics;
+mod originals;
 mod profile;
 mod raw_http;
 mod redaction;

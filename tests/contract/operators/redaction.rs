@@ -332,3 +332,115 @@ fn d2_what_a_guest_logs_is_masked_by_its_form() {
     );
     assert_nothing_is_seen(&daemon, job, &["bob@example.com", "a1b2c3d4e5f6"]);
 }
+
+#[test]
+fn d2_the_daemons_log_is_masked_by_form() {
+    let daemon = Daemon::prepare(&config().daemon("handlers_folder = \"handlers\""));
+    let folder = daemon.directory().join("handlers");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("bob@example.com.wasm"), "no component").unwrap();
+    let mut daemon = daemon;
+    daemon.run();
+    let line = daemon.wait_for_log("a file in the handlers folder can't be taken in");
+    assert!(line.contains("[redacted:email ~"), "{line}");
+    assert_free(&daemon.log(), &["bob@example.com"], "the log");
+}
+
+/// An address that tells where it was put.
+fn canary(place: &str) -> String {
+    format!("canary-{place}@example.org")
+}
+
+/// Jobs that bring an address in at every place at which a job and its guest can; answers them when they have ended.
+fn jobs_with_canaries(daemon: &Daemon) -> Vec<i64> {
+    let step = json!({
+        "do": "step", "name": "keep", "subject": canary("subject"), "then": "poison",
+        "kv": [{ "op": "set", "store": "s", "key": canary("value-key"), "value": canary("value") }],
+        "enqueue": [
+            { "kind": "job", "key": canary("outbox-key"), "payload": { "do": "echo", "payload": canary("outbox") } },
+            { "kind": canary("outbox-kind"), "payload": 1 },
+        ],
+    });
+    let acts = [
+        json!({ "do": "fail", "as": "poison", "class": canary("class"), "message": format!("no {}", canary("message")) }),
+        json!({ "do": canary("act"), canary("name"): { "list": [canary("field")] } }),
+        json!({ "do": "panic", "message": format!("at {}", canary("panic")) }),
+        json!({ "do": "log", "text": format!("for {}", canary("log")) }),
+        json!({ "do": "suppress", "reason": canary("suppressed") }),
+        json!({ "do": "step", "name": "send", "url": format!("http://127.0.0.1:1/?to={}", canary("url")) }),
+        json!({ "do": "kv", "ops": [{ "op": "get", "store": canary("store"), "key": "k" }], "then": "panic" }),
+        step,
+    ];
+    acts.iter()
+        .enumerate()
+        .map(|(number, act)| {
+            let (key, meta) = (canary(&format!("key-{number}")), format!("{}={}", canary("meta-name"), canary("meta")));
+            let job = daemon.enqueue("job", act, &["--key", &key, "--meta", &meta, "--lane", &canary("lane")]);
+            daemon.wait(job);
+            job
+        })
+        .collect()
+}
+
+/// Brings an address in at every place at which whoever calls the daemon can and is refused.
+fn refusals_with_canaries(daemon: &Daemon) {
+    let file = daemon.directory().join("jobs.jsonl");
+    let lines = [
+        format!(r#"{{"kind":"job","payload":{{"a":"{}""#, canary("broken-line")),
+        format!(r#"{{"kind":"{}","payload":1}}"#, canary("line-kind")),
+        format!(r#"{{"kind":"job","payload":1,"{}":2}}"#, canary("line-field")),
+    ];
+    std::fs::write(&file, lines.join("\n")).unwrap();
+    let component = guest("misbehave@1.0.0");
+    let refused: [&[&str]; 5] = [
+        &["enqueue", "--file", file.to_str().unwrap()],
+        &["enqueue", "job", "--payload", &format!("{{\"a\": {}", canary("broken"))],
+        &["enqueue", &canary("kind"), "--payload", "1"],
+        &["handlers", "push", component.to_str().unwrap(), "--name", &canary("handler"), "--version", "1.0.0"],
+        &["kinds", "pause", &canary("paused")],
+    ];
+    for arguments in refused {
+        assert_ne!(daemon.ask(arguments).status, 0, "{arguments:?}");
+    }
+}
+
+#[test]
+fn d2_a_canary_in_any_place_stands_in_no_sink_and_no_file() {
+    let mut daemon = Daemon::with_misbehave(&config().kind("attempts = 1"));
+    let jobs = jobs_with_canaries(&daemon);
+    refusals_with_canaries(&daemon);
+    let why = canary("reason");
+    for &job in [&jobs[0], &jobs[2]] {
+        let letter = id(&daemon.dead_letter(job));
+        daemon.ask(&["dlq", "replay", &letter, "--reason", &why, "--override-reason", &why]).json();
+        daemon.wait(job);
+    }
+    daemon.ask(&["dlq", "discard", &id(&daemon.dead_letter(jobs[0])), "--reason", &why]).json();
+
+    let mut sinks: Vec<_> = jobs.iter().flat_map(|&job| seen(&daemon, job)).collect();
+    for arguments in
+        [&["kinds", "ls"][..], &["handlers", "ls"], &["jobs", "ls", "--state", "suppressed"], &["audit", "ls"]]
+    {
+        sinks.push(("a list as text", as_text(&daemon, arguments)));
+        sinks.push(("a list", daemon.ask(arguments).stdout));
+    }
+    for (what, text) in &sinks {
+        for form in crate::forms::forms("canary-") {
+            assert!(!text.contains(&form), "{what} holds {form}:\n{text}");
+        }
+        assert!(!text.to_lowercase().contains("canary-"), "{what}:\n{text}");
+    }
+    daemon.terminate();
+    // The queue orders by lanes, which stand in the clear as the guarantees say; nothing else does.
+    let found = files_with(&daemon.data(), "canary-", "leasehold.key");
+    assert!(!found.is_empty(), "the search finds nothing at all");
+    let connection = rusqlite::Connection::open(daemon.data().join("leasehold.db")).unwrap();
+    connection
+        .execute_batch(
+            "UPDATE jobs SET lane = NULL; UPDATE ended_jobs SET lane = NULL;
+        UPDATE dead_letters SET lane = NULL; DELETE FROM lane_cooldowns; VACUUM; PRAGMA wal_checkpoint(TRUNCATE);",
+        )
+        .unwrap();
+    drop(connection);
+    assert_eq!(files_with(&daemon.data(), "canary-", "leasehold.key"), [""; 0]);
+}

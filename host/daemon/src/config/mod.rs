@@ -17,7 +17,7 @@ mod sandbox;
 mod secrets;
 #[cfg(test)]
 mod tests;
-mod units;
+pub(crate) mod units;
 
 use std::{
     collections::BTreeMap,

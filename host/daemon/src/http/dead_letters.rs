@@ -121,7 +121,10 @@ fn replayed(id: DeadLetterId, answer: leasehold_store::ReplayAnswer) -> Result<R
             Err(conflict("step_not_in_doubt", detail).into())
         }
         leasehold_store::ReplayAnswer::NoOriginal => {
-            let detail = format!("the original of dead letter {id} was not kept; give the payload with the replay");
+            let detail = format!(
+                "the original of dead letter {id} is not kept (keep_original of its kind, or original_retention); give the \
+                 payload with the replay"
+            );
             Err(conflict("original_not_kept", detail).into())
         }
         leasehold_store::ReplayAnswer::NotFound => Err(no_letter(id)),

@@ -37,6 +37,7 @@ pub(super) fn job(job: JobRecord, attempts_max: Option<u32>, result: Option<&[u8
         summary: job_summary(job.summary),
         attempts_max,
         result_base64: result.map(|result| BASE64_STANDARD.encode(result)),
+        payload_digest: job.payload_digest,
         attempts: attempts(job.attempts, &job.step_runs),
         steps: steps(job.steps, &job.step_runs),
         dead_letters: job.dead_letters.into_iter().map(dead_letter_summary).collect(),
@@ -94,6 +95,7 @@ fn step_run(run: &StepRunRecord) -> StepRunView {
 }
 
 fn replay(replay: ReplayRecord) -> ReplayView {
+    let (payload_digest_before, payload_digest_after) = replay.payload_digests.unzip();
     ReplayView {
         id: replay.id.0,
         dead_letter_id: replay.dead_letter.0,
@@ -104,6 +106,8 @@ fn replay(replay: ReplayRecord) -> ReplayView {
         version: replay.version,
         digest: replay.digest.to_string(),
         payload_corrected: replay.payload_corrected,
+        payload_digest_before,
+        payload_digest_after,
         requested_at: Timestamp::from_ms(replay.at_ms),
         result: replay.result,
         ended_at: replay.ended_at_ms.map(Timestamp::from_ms),
@@ -134,6 +138,7 @@ pub(super) fn dead_letter(letter: DeadLetter) -> DeadLetterView {
         key: letter.masked_key,
         redacted_payload: letter.view,
         original_kept: letter.has_original,
+        payload_digest: letter.payload_digest,
         closed_at: letter.closed_at_ms.map(Timestamp::from_ms),
         closed_by: letter.closed_by,
         attempts: attempts(letter.attempts, &letter.step_runs),
