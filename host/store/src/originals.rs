@@ -25,6 +25,9 @@ pub(crate) fn shown_digest(keys: &Keys, job: i64, payload_digest: &[u8]) -> Stri
 impl Store {
     /// Erases originals of dead letters that died before a time, open or closed, in one batch with a row of the audit
     /// log. The dead letters stay. Answers how many it were, and whether there may be more.
+    ///
+    /// The pages that are freed are not overwritten: copies of a sealed payload lie in others as well, wherever its job's
+    /// row was written before, and to overwrite them all would cost every claim of a large job twice its writes.
     pub async fn erase_originals(
         &self,
         died_before_ms: TimestampMs,
@@ -34,11 +37,8 @@ impl Store {
         self.shared
             .writer
             .call(Urgency::Usual, move |connection| {
-                // What is freed is overwritten, so that the file does not keep what somebody wanted gone.
-                connection.pragma_update(None, "secure_delete", true)?;
-                let erased = erase(connection, died_before_ms, now_ms);
-                connection.pragma_update(None, "secure_delete", false)?;
-                erased.map(|erased| (erased, is_batch(erased, ERASED_MAX)))
+                let erased = erase(connection, died_before_ms, now_ms)?;
+                Ok((erased, is_batch(erased, ERASED_MAX)))
             })
             .await
     }

@@ -22,11 +22,16 @@ fn is_punctuation(byte: u8) -> bool {
     !byte.is_ascii_alphanumeric() && byte < 0x80 && byte != b'_'
 }
 
-/// The end of what could be a domain, without a full stop or a hyphen that ends a sentence.
+/// The end of what could be a domain, without a full stop or a hyphen that ends a sentence, or the ending of a file that
+/// has an address for its name.
 fn domain_end(text: &[u8], start: usize) -> usize {
     let end = run_end(text, start, |byte| is_label(byte) || byte == b'.');
     let kept = text[start..end].iter().rposition(|byte| !b".-".contains(byte));
-    kept.map_or(start, |last| start + last + 1)
+    let end = kept.map_or(start, |last| start + last + 1);
+    let name = text[start..end].iter().rposition(|&byte| byte == b'.');
+    let file =
+        name.filter(|dot| FILE_ENDINGS.iter().any(|ending| text[start + dot + 1..end].eq_ignore_ascii_case(ending)));
+    file.map_or(end, |dot| start + dot)
 }
 
 fn is_label(byte: u8) -> bool {
@@ -43,9 +48,7 @@ fn is_domain(domain: &[u8]) -> bool {
     let labels = || domain.split(|&byte| byte == b'.');
     let is_version = labels().take_while(|label| is_number(label)).take(3).count() == 3;
     let last = labels().next_back().unwrap_or_default();
-    let is_top_level = last.len() >= 2
-        && last.iter().all(|&byte| byte.is_ascii_alphabetic() || byte >= 0x80)
-        && !FILE_ENDINGS.iter().any(|ending| last.eq_ignore_ascii_case(ending));
+    let is_top_level = last.len() >= 2 && last.iter().all(|&byte| byte.is_ascii_alphabetic() || byte >= 0x80);
     labels().count() >= 2
         && labels().all(|label| !label.is_empty())
         && !is_version

@@ -24,6 +24,7 @@ fn masked(text: &str) -> String {
 fn d2_common_forms_of_personal_data_are_masked() {
     for (text, expected) in [
         ("for jo@example.org.", "for [redacted:email]."),
+        ("mailboxes/jo@example.org.json", "mailboxes/[redacted:email].json"),
         ("<Jo.Doe+x@mail.example-shop.co.uk>", "<[redacted:email]>"),
         ("('o'neil@example.org', \"jo@exämple.org\")", "('[redacted:email]', \"[redacted:email]\")"),
         ("GET /?email=jo%40example.org&a=1", "GET /?email=[redacted:email]&a=1"),
