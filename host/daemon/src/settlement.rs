@@ -120,7 +120,7 @@ async fn prepare(
         },
         verdict,
         effects: ended.effects,
-        dead_letter: dies.then(|| DeadLetterText { view, masked_key: key, keep_original: policy.keep_original }),
+        dead_letter: dies.then_some(DeadLetterText { view, masked_key: key, keep_original: policy.keep_original }),
         only_if_expired,
         priority_step_ms: in_force.config.queue.priority_step_ms,
         unclean_stops,

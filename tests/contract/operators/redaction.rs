@@ -247,7 +247,7 @@ fn d2_equal_values_are_seen_to_be_equal_across_jobs_of_one_installation_only() {
     let mut daemon = Daemon::with_misbehave(&config().kind("attempts = 1"));
     let [first, same, other] = masks(&daemon);
     assert!(first.starts_with("[redacted:email ~16 #") && first.len() == 30, "{first}");
-    assert_eq!((&same == &first, &other == &first), (true, false), "{first} {same} {other}");
+    assert_eq!((same == first, other == first), (true, false), "{first} {same} {other}");
     daemon.kill_and_run();
     assert_eq!(masks(&daemon)[0], first, "a restart changed the fingerprint");
     let elsewhere = Daemon::with_misbehave(&config().kind("attempts = 1"));

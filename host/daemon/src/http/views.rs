@@ -12,7 +12,7 @@ pub(super) fn job_summary(job: leasehold_store::JobSummary) -> JobSummary {
     JobSummary {
         id: job.id.0,
         kind: job.kind,
-        lane: job.lane.map(lane),
+        lane: job.lane.as_deref().map(lane),
         state: job.state,
         priority: job.priority,
         attempt: job.attempt,
@@ -28,8 +28,8 @@ pub(super) fn job_summary(job: leasehold_store::JobSummary) -> JobSummary {
 }
 
 /// A lane is kept in the clear, since the queue orders by it; one that looks like personal data is shown masked.
-fn lane(lane: String) -> String {
-    TextMasker::by_form().mask(&lane).into_owned()
+fn lane(lane: &str) -> String {
+    TextMasker::by_form().mask(lane).into_owned()
 }
 
 pub(super) fn job(job: JobRecord, attempts_max: Option<u32>, result: Option<&[u8]>) -> JobView {
@@ -119,7 +119,7 @@ pub(super) fn dead_letter_summary(letter: leasehold_store::DeadLetterSummary) ->
         id: letter.id.0,
         job_id: letter.job.0,
         kind: letter.kind,
-        lane: letter.lane.map(lane),
+        lane: letter.lane.as_deref().map(lane),
         cause: letter.cause,
         error_class: letter.error_class,
         message: letter.message,
