@@ -93,6 +93,9 @@ pub struct DeadLetterView {
     pub redacted_payload: String,
     /// Whether the sealed original was kept, without which a replay needs a payload.
     pub original_kept: bool,
+    /// A keyed digest of the payload that it died with, to be compared with those of the same job's replays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_digest: Option<String>,
     /// When it was replayed or discarded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed_at: Option<Timestamp>,
@@ -135,6 +138,12 @@ pub struct ReplayView {
     /// The bulk replay that it was a part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bulk_replay_id: Option<i64>,
+    /// A keyed digest of the payload that had died, to be compared within the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_digest_before: Option<String>,
+    /// The same of the payload that was replayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_digest_after: Option<String>,
     /// When it was asked for.
     pub requested_at: Timestamp,
     /// The state that the job ended in; absent until then.

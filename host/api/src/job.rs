@@ -167,6 +167,9 @@ pub struct JobView {
     /// Its result in base64, for the one who enqueued it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_base64: Option<String>,
+    /// A keyed digest of its payload: equal over replays that do not correct it. Digests of two jobs can't be compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_digest: Option<String>,
     /// Its attempts, the first one first.
     pub attempts: Vec<AttemptView>,
     /// Its steps.

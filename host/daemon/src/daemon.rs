@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError, RwLock, atomic::AtomicBool},
 };
 
-use leasehold_domain::{Digest, HandlerName, JobId, TimestampMs, refusals::Refusals};
+use leasehold_domain::{Digest, HandlerName, JobId, TimestampMs, redaction::FingerprintKey, refusals::Refusals};
 use leasehold_sandbox::{Prepared, REHEARSALS_MAX, Sandbox};
 use leasehold_store::Store;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -32,6 +32,8 @@ pub(crate) struct InForce {
     pub(crate) damaged: Vec<Digest>,
     /// Kinds that an operator has paused.
     pub(crate) paused: BTreeSet<String>,
+    /// What tells equal masked values from others; absent without the sealing key.
+    pub(crate) fingerprints: Option<FingerprintKey>,
 }
 
 /// One daemon.
@@ -84,6 +86,7 @@ impl Daemon {
             serves_replays: Vec::new(),
             damaged: Vec::new(),
             paused: BTreeSet::new(),
+            fingerprints: store.fingerprint_key(),
         };
         Self {
             store,

@@ -1,7 +1,11 @@
 //! What a job has to hold to before it goes in: a known kind, a payload of its format, and the bounds of the
 //! configuration. Nothing is truncated or changed; what is over a bound is refused with the bound.
 
-use leasehold_domain::{JobKey, Kind, Lane, NewJob, TimestampMs, policy::PayloadFormat, redaction::is_well_formed};
+use leasehold_domain::{
+    JobKey, Kind, Lane, NewJob, TimestampMs,
+    policy::PayloadFormat,
+    redaction::{detect, is_well_formed},
+};
 use leasehold_sandbox::EnqueueRefusal;
 use leasehold_store::EnqueueJob;
 
@@ -133,16 +137,23 @@ fn check_bounds(config: &Config, job: &SentJob) -> Result<(), IntakeError> {
     if !(0..=DELAY_MAX_MS).contains(&job.delay_ms) {
         return Err(IntakeError::Invalid(format!("the delay of {} ms is not between 0 and ten years", job.delay_ms)));
     }
-    check_content_type(job.content_type.as_deref().unwrap_or(JSON))
+    check_content_type(job.content_type.as_deref().unwrap_or(JSON), config.detects())
 }
 
-fn check_content_type(content_type: &str) -> Result<(), IntakeError> {
+fn check_content_type(content_type: &str, detects: bool) -> Result<(), IntakeError> {
     let well_formed = (1..=CONTENT_TYPE_MAX_BYTES).contains(&content_type.len())
         && content_type.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
-    if well_formed {
-        Ok(())
-    } else {
-        Err(IntakeError::Invalid(format!("a content type is 1 to {CONTENT_TYPE_MAX_BYTES} visible ASCII characters")))
+    if !well_formed {
+        let allowed = format!("a content type is 1 to {CONTENT_TYPE_MAX_BYTES} visible ASCII characters");
+        return Err(IntakeError::Invalid(allowed));
+    }
+    match detect(content_type).next().filter(|_| detects) {
+        None => Ok(()),
+        Some(found) => Err(IntakeError::Invalid(format!(
+            "the content type holds what looks like personal data or a secret ({}); it is kept in the clear, so put \
+             that into the payload or the metadata",
+            found.class
+        ))),
     }
 }
 

@@ -19,9 +19,14 @@ const VITAL_THREADS: [&str; 3] = ["main", "leasehold-control", "leasehold-writer
 pub(crate) fn abort_on_panic() {
     let report = take_hook();
     set_hook(Box::new(move |panic| {
+        if CAUGHT_HERE.get() {
+            // The work is on others' data, of which a panic's text may hold a part: only its place is told.
+            tracing::error!(at = panic.location().map(ToString::to_string), "a panic was caught");
+            return;
+        }
         report(panic);
         let is_vital = thread::current().name().is_some_and(|name| VITAL_THREADS.contains(&name));
-        if is_vital && !CAUGHT_HERE.get() {
+        if is_vital {
             std::process::abort();
         }
     }));

@@ -5,11 +5,11 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold_domain::{
     Effect, KindPolicy, Note,
-    redaction::{Masker, Miss, REDACTED, Subject},
+    redaction::{Masker, Miss, REDACTED, Subject, TextMasker},
 };
 use leasehold_store::Contents;
 
-use crate::{daemon::InForce, metrics, panics};
+use crate::{config::Config, daemon::InForce, metrics, panics};
 
 /// How long masking may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -46,6 +46,8 @@ pub(crate) struct Redacted {
     pub(crate) texts: Texts,
     /// The payload, for a dead letter.
     pub(crate) view: String,
+    /// The key, for a dead letter.
+    pub(crate) key: String,
     /// Where detectors found something that the policy does not list.
     pub(crate) misses: Vec<Miss>,
 }
@@ -71,6 +73,11 @@ pub(crate) async fn redact(
     whole(texts)
 }
 
+/// Masks words that somebody typed, such as an operator's reason: by their form, since they belong to no policy.
+pub(crate) fn words(config: &Config, text: String) -> String {
+    if config.detects() { TextMasker::by_form().mask(&text).into_owned() } else { text }
+}
+
 /// Counts what the policy missed and says where it stands, never what it is.
 fn report_misses(policy: &KindPolicy, misses: &[Miss]) {
     for miss in misses {
@@ -86,7 +93,12 @@ fn report_misses(policy: &KindPolicy, misses: &[Miss]) {
 }
 
 fn whole(texts: Texts) -> Redacted {
-    Redacted { texts: texts.map(|_| REDACTED.to_owned()), view: WHOLE_VIEW.to_owned(), misses: Vec::new() }
+    Redacted {
+        texts: texts.map(|_| REDACTED.to_owned()),
+        view: WHOLE_VIEW.to_owned(),
+        key: REDACTED.to_owned(),
+        misses: Vec::new(),
+    }
 }
 
 /// Masks with everything that is known of a job, of each of its payloads if it has several; nothing comes back when that fails or takes too long.
@@ -146,6 +158,7 @@ fn mask(in_force: &InForce, policy: &KindPolicy, contents: &Contents, texts: Tex
     Redacted {
         texts: texts.map(|text| masker.text(&text)),
         view: masker.payload_view().to_owned(),
+        key: masker.key().to_owned(),
         misses: masker.misses().to_vec(),
     }
 }
@@ -162,5 +175,6 @@ fn masker(in_force: &InForce, policy: &KindPolicy, contents: &Contents) -> Maske
     let secrets = grants
         .into_iter()
         .flat_map(|grants| grants.secrets.iter().filter_map(|name| grants.settings.get(name)).map(String::as_bytes));
-    Masker::new(in_force.config.redaction_rules(&policy.kind), subject, secrets)
+    let rules = in_force.config.redaction_rules(&policy.kind);
+    Masker::new(rules, subject, secrets, in_force.fingerprints.as_ref())
 }

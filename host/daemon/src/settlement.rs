@@ -6,7 +6,6 @@ use std::{sync::Arc, time::Duration};
 use leasehold_domain::{
     Cause, ErrorClass, JobState, KindPolicy, Outcome, StopReason, TimestampMs, Verdict,
     backoff::{Backoff, Jitter},
-    redaction::REDACTED,
     verdict::{Decision, JobFacts, decide},
 };
 use leasehold_sandbox::LogLine;
@@ -109,7 +108,7 @@ async fn prepare(
     let unclean_stops = facts.unclean_stops_after(&ended.outcome);
     let mut verdict = decision.verdict.clone();
     let dies = matches!(verdict, Verdict::Die { .. });
-    let Redacted { texts, view, .. } = redact(in_force, policy, contents, texts(decision, &ended), dies).await;
+    let Redacted { texts, view, key, .. } = redact(in_force, policy, contents, texts(decision, &ended), dies).await;
     if let (Verdict::Suppress { reason }, Some(masked)) = (&mut verdict, texts.reason) {
         *reason = masked;
     }
@@ -127,7 +126,7 @@ async fn prepare(
         effects: redact_notes(in_force, policy, contents, ended.effects).await,
         dead_letter: dies.then(|| DeadLetterText {
             view,
-            masked_key: REDACTED.to_owned(),
+            masked_key: key,
             keep_original: policy.keep_original,
             page_after: in_force.config.alerts.page_after,
         }),

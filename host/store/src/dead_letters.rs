@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use std::sync::Arc;
+
 use leasehold_domain::{Cause, DeadLetterId, Digest, JobId, TimestampMs};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::json;
 
 use crate::{
     Store, StoreError, audit,
+    keys::Keys,
     notes::{self, NoteRecord},
+    originals::shown_digest,
     read::{AttemptRecord, Page, StepRecord, StepRunRecord, attempts_of, step_runs_of, steps_of},
     replay::{ReplayRecord, replays_of},
     writer::Urgency,
@@ -69,6 +73,9 @@ pub struct DeadLetter {
     pub masked_key: String,
     /// Whether the sealed original is kept.
     pub has_original: bool,
+    /// The digest of the payload that it died with, comparable within the job alone. Absent without the sealing key, and
+    /// in dead letters from before it was kept.
+    pub payload_digest: Option<String>,
     /// When it was replayed or discarded.
     pub closed_at_ms: Option<TimestampMs>,
     /// By whom.
@@ -124,7 +131,8 @@ impl Store {
 
     /// One dead letter.
     pub async fn dead_letter(&self, id: DeadLetterId) -> Result<Option<DeadLetter>, StoreError> {
-        self.ask(move |connection| show(connection, id)).await
+        let keys = Arc::clone(&self.shared.keys);
+        self.ask(move |connection| show(connection, keys.get().ok(), id)).await
     }
 
     /// Discards a dead letter, in one transaction with its audit row. Its job ends as discarded.
@@ -183,18 +191,19 @@ fn summary(row: &Row<'_>) -> Result<DeadLetterSummary, StoreError> {
     })
 }
 
-fn show(connection: &Connection, id: DeadLetterId) -> Result<Option<DeadLetter>, StoreError> {
+fn show(connection: &Connection, keys: Option<&Keys>, id: DeadLetterId) -> Result<Option<DeadLetter>, StoreError> {
     let found = connection
         .prepare_cached(&format!(
-            "SELECT {COLUMNS}, view, masked_key, payload_sealed IS NOT NULL, closed_at, closed_by
+            "SELECT {COLUMNS}, view, masked_key, payload_sealed IS NOT NULL, closed_at, closed_by, payload_digest
              FROM dead_letters WHERE id = ?1"
         ))?
         .query_row([id.0], |row| {
-            let rest = (row.get(12)?, row.get(13)?, row.get(14)?, row.get(15)?, row.get(16)?);
+            let rest = (row.get(12)?, row.get(13)?, row.get(14)?, row.get(15)?, row.get(16)?, row.get(17)?);
             Ok((summary(row), rest))
         })
         .optional()?;
-    let Some((summary, (view, masked_key, has_original, closed_at_ms, closed_by))) = found else { return Ok(None) };
+    let Some((summary, rest)) = found else { return Ok(None) };
+    let (view, masked_key, has_original, closed_at_ms, closed_by, digest): (_, _, _, _, _, Option<Vec<u8>>) = rest;
     let summary = summary?;
     let job = summary.job;
     Ok(Some(DeadLetter {
@@ -202,17 +211,18 @@ fn show(connection: &Connection, id: DeadLetterId) -> Result<Option<DeadLetter>,
         view,
         masked_key,
         has_original,
+        payload_digest: keys.zip(digest).map(|(keys, digest)| shown_digest(keys, job.0, &digest)),
         closed_at_ms,
         closed_by,
         attempts: attempts_of(connection, job)?,
         steps: steps_of(connection, job)?,
         step_runs: step_runs_of(connection, job)?,
-        replays: replays_of(connection, job)?,
+        replays: replays_of(connection, keys, job)?,
         notes: notes::of_job(connection, job)?,
     }))
 }
 
-fn discard(
+pub(crate) fn discard(
     connection: &Connection,
     id: DeadLetterId,
     actor: &str,
@@ -227,7 +237,7 @@ fn discard(
     if state != "open" {
         return Ok(Discarded::NotOpen { state });
     }
-    close(connection, id, "discarded", actor, now_ms)?;
+    close(connection, id, "discarded", false, actor, now_ms)?;
     connection
         .prepare_cached("UPDATE ended_jobs SET state = 'discarded', ended_at = ?2 WHERE id = ?1")?
         .execute([job, now_ms])?;
@@ -243,19 +253,23 @@ fn discard(
     Ok(Discarded::Now)
 }
 
-/// Closes a dead letter. Its original goes with the replayed job, or with the job that is given up.
+/// Closes a dead letter. Its original goes with the replayed job, or with the job that is given up; it stays only when
+/// the job goes on with another payload.
 pub(crate) fn close(
     connection: &Connection,
     id: DeadLetterId,
     state: &str,
+    keep_original: bool,
     actor: &str,
     now_ms: TimestampMs,
 ) -> Result<(), StoreError> {
     connection
         .prepare_cached(
-            "UPDATE dead_letters SET state = ?2, closed_at = ?3, closed_by = ?4, payload_sealed = NULL WHERE id = ?1",
+            "UPDATE dead_letters SET state = ?2, closed_at = ?3, closed_by = ?4,
+                 payload_sealed = CASE ?5 WHEN 1 THEN payload_sealed END
+             WHERE id = ?1",
         )?
-        .execute(params![id.0, state, now_ms, actor])?;
+        .execute(params![id.0, state, now_ms, actor, keep_original])?;
     Ok(())
 }
 

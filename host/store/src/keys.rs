@@ -4,11 +4,12 @@
 use std::{fs, io::Write, os::unix::fs::OpenOptionsExt, path::Path};
 
 use hmac::{Hmac, Mac};
+use leasehold_domain::redaction::FingerprintKey;
 use rusqlite::{Connection, OptionalExtension, params};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use crate::{StoreError, seal::Sealer};
+use crate::{Store, StoreError, seal::Sealer};
 
 const HEADER: &str = "leasehold-key-1";
 
@@ -97,6 +98,15 @@ impl Keys {
         mac.update(b"leasehold key check\0");
         mac.update(self.index_key.as_slice());
         mac.finalize().into_bytes().into()
+    }
+}
+
+impl Store {
+    /// What fingerprints of masked values are made with; a rotation leaves it alone. Absent without the right key.
+    #[must_use]
+    pub fn fingerprint_key(&self) -> Option<FingerprintKey> {
+        let keys = self.shared.keys.get().ok()?;
+        Some(FingerprintKey::new(keys.digest("fingerprints of masked values", &[])))
     }
 }
 

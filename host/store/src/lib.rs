@@ -28,6 +28,7 @@ mod lease_expiry;
 mod lock;
 mod notes;
 mod open;
+mod originals;
 mod outbox_source;
 mod pages;
 #[cfg(test)]

@@ -28,6 +28,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0003_incidents.sql"),
     include_str!("../migrations/0004_job_notes.sql"),
     include_str!("../migrations/0005_tokens.sql"),
+    include_str!("../migrations/0006_originals.sql"),
     include_str!("../migrations/0007_queue_mends.sql"),
     include_str!("../migrations/0008_wall_clock.sql"),
 ];

@@ -220,6 +220,8 @@ async fn replay_in_bulk(store: &Store) {
     store.job_with_key(&Kind::new("k").unwrap(), "0").await.unwrap();
     store.open_letters().await.unwrap();
     store.token(Digest::of(b"a token")).await.unwrap();
+    store.erase_originals(5_000, 6_000).await.unwrap();
+    store.give_up_dead_letters(5_000, "old", 6_000).await.unwrap();
 }
 
 /// The lines of a statement's plan.

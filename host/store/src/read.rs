@@ -10,7 +10,9 @@ use crate::{
     claim::Contents,
     dead_letters::DeadLetterSummary,
     enqueue::key_digest,
+    keys::Keys,
     notes::{self, NoteRecord},
+    originals::shown_digest,
     replay::{ReplayRecord, replays_of},
     rows::{ended_state, live_state},
     seal::Purpose,
@@ -89,6 +91,8 @@ pub struct JobRecord {
     pub steps: Vec<StepRecord>,
     /// The runs of its steps.
     pub step_runs: Vec<StepRunRecord>,
+    /// The digest of its payload, comparable within the job alone; absent without the sealing key.
+    pub payload_digest: Option<String>,
     /// Its replays.
     pub replays: Vec<ReplayRecord>,
     /// Its dead letters, the latest first.
@@ -169,7 +173,8 @@ impl Store {
 
     /// One job.
     pub async fn job(&self, id: JobId) -> Result<Option<JobRecord>, StoreError> {
-        self.ask(move |connection| show(connection, id)).await
+        let keys = Arc::clone(&self.shared.keys);
+        self.ask(move |connection| show(connection, keys.get().ok(), id)).await
     }
 
     /// The job that a client sent with this key, whether or not it has ended; none once its key is no longer retained.
@@ -272,7 +277,7 @@ fn summary(row: &Row<'_>) -> Result<JobSummary, StoreError> {
     })
 }
 
-fn show(connection: &Connection, id: JobId) -> Result<Option<JobRecord>, StoreError> {
+fn show(connection: &Connection, keys: Option<&Keys>, id: JobId) -> Result<Option<JobRecord>, StoreError> {
     // One table after the other, so that damage to one of them hides no job of the other.
     let mut found = summaries(connection, &format!("SELECT {ENDED} FROM ended_jobs WHERE id = ?1"), [id.0])?;
     if found.is_empty() {
@@ -284,10 +289,20 @@ fn show(connection: &Connection, id: JobId) -> Result<Option<JobRecord>, StoreEr
         attempts: attempts_of(connection, id)?,
         steps: steps_of(connection, id)?,
         step_runs: step_runs_of(connection, id)?,
-        replays: replays_of(connection, id)?,
+        payload_digest: keys.map(|keys| payload_digest(connection, keys, id)).transpose()?,
+        replays: replays_of(connection, keys, id)?,
         dead_letters: crate::dead_letters::of_job(connection, id)?,
         notes: notes::of_job(connection, id)?,
     }))
+}
+
+fn payload_digest(connection: &Connection, keys: &Keys, job: JobId) -> Result<String, StoreError> {
+    let digest: Vec<u8> = connection
+        .prepare_cached(
+            "SELECT payload_digest FROM jobs WHERE id = ?1 UNION ALL SELECT payload_digest FROM ended_jobs WHERE id = ?1",
+        )?
+        .query_row([job.0], |row| row.get(0))?;
+    Ok(shown_digest(keys, job.0, &digest))
 }
 
 pub(crate) fn attempts_of(connection: &Connection, job: JobId) -> Result<Vec<AttemptRecord>, StoreError> {

@@ -14,7 +14,8 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::json;
 
 use crate::{
-    Store, StoreError, audit, dead_letters, enqueue, handlers, incidents, keys::Keys, seal::Purpose, writer::Urgency,
+    Store, StoreError, audit, dead_letters, enqueue, handlers, incidents, keys::Keys, originals::shown_digest,
+    seal::Purpose, writer::Urgency,
 };
 
 /// What an operator asks for.
@@ -111,26 +112,15 @@ impl ReplayAnswer {
                 ("step_not_in_doubt".to_owned(), words)
             }
             Self::NoOriginal => {
-                let words = format!("the original of dead letter {id} was not kept; give the payload with the replay");
+                let words = format!(
+                    "the original of dead letter {id} is not kept (keep_original of its kind, or original_retention); give \
+                     the payload with the replay"
+                );
                 ("original_not_kept".to_owned(), words)
             }
             Self::NotFound => ("not_found".to_owned(), format!("there is no dead letter {id}")),
         };
         Some((code, words))
-    }
-}
-
-impl ReplayAnswer {
-    /// The stable code of a refusal; none for a replay that goes ahead, or that is of nothing.
-    #[must_use]
-    pub fn refusal_code(&self) -> Option<String> {
-        match self {
-            Self::Replayed { .. } | Self::NotFound => None,
-            Self::Refused(refusal) => Some(refusal.code().to_owned()),
-            Self::NotOpen { state } => Some(format!("already_{state}")),
-            Self::NoOriginal => Some("original_not_kept".to_owned()),
-            Self::NotInDoubt { .. } => Some("step_not_in_doubt".to_owned()),
-        }
     }
 }
 
@@ -159,6 +149,9 @@ pub struct ReplayRecord {
     pub payload_corrected: bool,
     /// The bulk replay that it was a part of.
     pub bulk_replay: Option<BulkReplayId>,
+    /// The digests of the payload that had died and of the one that was replayed, comparable within the job alone. Absent
+    /// without the sealing key, and in replays from before they were kept.
+    pub payload_digests: Option<(String, String)>,
     /// The state that the job ended in.
     pub result: Option<String>,
     /// When it ended.
@@ -185,9 +178,32 @@ pub(crate) enum Decision {
         target: Candidate,
         /// Incidents whose fix it does not have, which the operator overrides.
         overridden: Vec<IncidentId>,
+        /// The payload's digests.
+        digests: Digests,
     },
     /// It may not.
     No(ReplayAnswer),
+}
+
+/// The digests of a payload before and after a replay, as they are stored.
+pub(crate) struct Digests {
+    before: Vec<u8>,
+    after: Vec<u8>,
+}
+
+impl Digests {
+    fn of(connection: &Connection, keys: &Keys, job: i64, payload: Option<&[u8]>) -> Result<Self, StoreError> {
+        let before: Vec<u8> = connection
+            .prepare_cached("SELECT payload_digest FROM ended_jobs WHERE id = ?1")?
+            .query_row([job], |row| row.get(0))?;
+        let after = payload.map_or_else(|| before.clone(), |payload| enqueue::payload_digest(keys, payload).to_vec());
+        Ok(Self { before, after })
+    }
+
+    /// Whether the payload is another one. Sending the same again corrects nothing.
+    fn differ(&self) -> bool {
+        self.before != self.after
+    }
 }
 
 impl Store {
@@ -214,26 +230,28 @@ pub(crate) fn replay(
     request: &ReplayRequest,
 ) -> Result<ReplayAnswer, StoreError> {
     let candidates = handlers::candidates(connection, request.handler.as_str(), &request.damaged)?;
-    let (job, target, overridden) = match decide(connection, request, &candidates)? {
-        Decision::Go { job, target, overridden } => (job, target, overridden),
+    let (job, target, overridden, digests) = match decide(connection, keys, request, &candidates)? {
+        Decision::Go { job, target, overridden, digests } => (job, target, overridden, digests),
         Decision::No(answer) => return Ok(answer),
     };
     if let Some(step) = resolve(connection, keys, job, request)? {
         return Ok(ReplayAnswer::NotInDoubt { step });
     }
     let payload_sealed = payload(connection, keys, job, request)?;
-    let id = record(connection, job, request, &target, &overridden)?;
+    let id = record(connection, keys, job, request, &target, &overridden, &digests)?;
     put_back(connection, job, request, id, &target, &payload_sealed)?;
     if let Some(payload) = &request.payload {
-        correct_payload(connection, keys, job, payload)?;
+        correct_payload(connection, job, &digests.after, payload)?;
     }
-    dead_letters::close(connection, request.dead_letter, "replayed", &request.actor, request.now_ms)?;
+    let keep_original = digests.differ();
+    dead_letters::close(connection, request.dead_letter, "replayed", keep_original, &request.actor, request.now_ms)?;
     Ok(ReplayAnswer::Replayed { replay: ReplayId(id), job: JobId(job), version: target.version, digest: target.digest })
 }
 
 /// Whether a dead letter may be replayed as asked, as things stand. It changes nothing.
 pub(crate) fn decide(
     connection: &Connection,
+    keys: &Keys,
     request: &ReplayRequest,
     candidates: &[Candidate],
 ) -> Result<Decision, StoreError> {
@@ -241,12 +259,13 @@ pub(crate) fn decide(
     if letter.state != "open" {
         return Ok(Decision::No(ReplayAnswer::NotOpen { state: letter.state }));
     }
+    let digests = Digests::of(connection, keys, letter.job, request.payload.as_deref())?;
     let facts = ReplayFacts {
         cause: letter.cause,
         died_on: &died_on(connection, letter.job)?,
         versions: candidates,
         asked: request.version.as_ref(),
-        payload_corrected: request.payload.is_some(),
+        payload_corrected: digests.differ(),
         override_reason: request.override_reason.as_deref(),
         unresolved_steps: &unresolved_steps(connection, letter.job, request)?,
         fixes: &fixes(connection, &letter)?,
@@ -260,12 +279,14 @@ pub(crate) fn decide(
     }
     let unmet = facts.fixes.iter().filter(|fix| !fix.admits(&target.version));
     let overridden = unmet.map(|fix| fix.incident).collect();
-    Ok(Decision::Go { job: letter.job, target, overridden })
+    Ok(Decision::Go { job: letter.job, target, overridden, digests })
 }
 
 /// What an operator tried and was refused is in the log as well, with the code that they were told.
 fn record_refusal(connection: &Connection, request: &ReplayRequest, answer: &ReplayAnswer) -> Result<(), StoreError> {
-    let Some(code) = answer.refusal_code() else { return Ok(()) };
+    let Some((code, _)) = answer.refusal(request.dead_letter).filter(|_| *answer != ReplayAnswer::NotFound) else {
+        return Ok(());
+    };
     let version = request.version.as_ref().map(ToString::to_string);
     let detail = json!({ "refused": code, "reason": request.reason, "version": version });
     let subject = request.dead_letter.to_string();
@@ -380,16 +401,20 @@ fn payload(connection: &Connection, keys: &Keys, job: i64, request: &ReplayReque
 
 fn record(
     connection: &Connection,
+    keys: &Keys,
     job: i64,
     request: &ReplayRequest,
     target: &Candidate,
     overridden: &[IncidentId],
+    digests: &Digests,
 ) -> Result<i64, StoreError> {
     connection
         .prepare_cached(
             "INSERT INTO replays (dead_letter_id, job_id, number, actor, reason, override_reason, at, version_id, version,
-                                  digest, payload_corrected, bulk_replay_id)
-             VALUES (?1, ?2, 1 + (SELECT count(*) FROM replays WHERE job_id = ?2), ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+                                  digest, payload_corrected, bulk_replay_id, payload_digest_before,
+                                  payload_digest_after)
+             VALUES (?1, ?2, 1 + (SELECT count(*) FROM replays WHERE job_id = ?2), ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
+                     ?11, ?12, ?13)",
         )?
         .execute(params![
             request.dead_letter.0,
@@ -401,14 +426,18 @@ fn record(
             target.id.0,
             target.version.to_string(),
             target.digest.as_bytes(),
-            request.payload.is_some(),
-            request.bulk_replay.map(|bulk| bulk.0)
+            digests.differ(),
+            request.bulk_replay.map(|bulk| bulk.0),
+            digests.before,
+            digests.after
         ])?;
     let id = connection.last_insert_rowid();
     let mut detail = json!({
         "replay": id, "job": job, "reason": request.reason, "override_reason": request.override_reason,
-        "version": target.version, "digest": target.digest, "payload_corrected": request.payload.is_some(),
+        "version": target.version, "digest": target.digest, "payload_corrected": digests.differ(),
         "incidents_overridden": overridden,
+        "payload_digest_before": shown_digest(keys, job, &digests.before),
+        "payload_digest_after": shown_digest(keys, job, &digests.after),
         "steps": request.resolutions.iter().map(|(name, said)| (name.to_string(), said.as_str().into()))
             .collect::<serde_json::Map<_, _>>(),
     });
@@ -458,17 +487,31 @@ fn put_back(
     Ok(())
 }
 
-fn correct_payload(connection: &Connection, keys: &Keys, job: i64, payload: &[u8]) -> Result<(), StoreError> {
-    connection.prepare_cached("UPDATE jobs SET payload_digest = ?2, payload_bytes = ?3 WHERE id = ?1")?.execute(
-        params![job, enqueue::payload_digest(keys, payload), i64::try_from(payload.len()).unwrap_or(i64::MAX)],
-    )?;
+fn correct_payload(connection: &Connection, job: i64, digest: &[u8], payload: &[u8]) -> Result<(), StoreError> {
+    connection
+        .prepare_cached("UPDATE jobs SET payload_digest = ?2, payload_bytes = ?3 WHERE id = ?1")?
+        .execute(params![job, digest, i64::try_from(payload.len()).unwrap_or(i64::MAX)])?;
     Ok(())
 }
 
-pub(crate) fn replays_of(connection: &Connection, job: JobId) -> Result<Vec<ReplayRecord>, StoreError> {
+fn shown_digests(
+    keys: Option<&Keys>,
+    job: JobId,
+    before: Option<Vec<u8>>,
+    after: Option<Vec<u8>>,
+) -> Option<(String, String)> {
+    let keys = keys?;
+    Some((shown_digest(keys, job.0, &before?), shown_digest(keys, job.0, &after?)))
+}
+
+pub(crate) fn replays_of(
+    connection: &Connection,
+    keys: Option<&Keys>,
+    job: JobId,
+) -> Result<Vec<ReplayRecord>, StoreError> {
     let mut statement = connection.prepare_cached(
         "SELECT id, dead_letter_id, number, actor, reason, override_reason, at, version, digest, payload_corrected,
-                result, ended_at, bulk_replay_id
+                result, ended_at, bulk_replay_id, payload_digest_before, payload_digest_after,
          FROM replays WHERE job_id = ?1 ORDER BY id",
     )?;
     let rows = statement.query_map([job.0], |row| {
@@ -483,6 +526,7 @@ pub(crate) fn replays_of(connection: &Connection, job: JobId) -> Result<Vec<Repl
             version: row.get(7)?,
             digest: Digest::from_bytes(row.get(8)?),
             payload_corrected: row.get(9)?,
+            payload_digests: shown_digests(keys, job, row.get(12)?, row.get(13)?),
             result: row.get(10)?,
             ended_at_ms: row.get(11)?,
             bulk_replay: row.get::<_, Option<i64>>(12)?.map(BulkReplayId),

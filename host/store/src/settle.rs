@@ -284,9 +284,9 @@ fn bury(connection: &Connection, settlement: &Settlement, job: &JobRow, cause: C
     connection
         .prepare_cached(
             "INSERT INTO dead_letters (job_id, kind, lane, died_at, cause, error_class, message, version, digest,
-                                       attempt, replay_id, view, masked_key, payload_sealed)
+                                       attempt, replay_id, view, masked_key, payload_sealed, payload_digest)
              SELECT j.id, j.kind, j.lane, ?2, ?3, ?4, ?5, a.version, a.digest, j.attempt, ?6, ?7, ?8,
-                    CASE ?9 WHEN 1 THEN j.payload_sealed END
+                    CASE ?9 WHEN 1 THEN j.payload_sealed END, j.payload_digest
              FROM jobs j LEFT JOIN attempts a ON a.job_id = j.id AND a.number = j.attempt
              WHERE j.id = ?1",
         )?

@@ -100,3 +100,14 @@ pub fn files_with(directory: &Path, value: &str, skipped: &str) -> Vec<String> {
     }
     found
 }
+
+/// A text in which masks tell nothing but their kinds, such as `[redacted:email]`.
+pub fn kinds_of_masks(text: &str) -> String {
+    let mut parts = text.split("[redacted:");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |shown, part| {
+        let (mask, after) = part.split_once(']').unwrap_or((part, ""));
+        let kind = mask.split(" ~").next().unwrap_or_default();
+        shown + "[redacted:" + kind + "]" + after
+    })
+}

@@ -5,11 +5,11 @@ use std::fs;
 
 use leasehold_domain::{HandlerName, Kind, redaction::is_well_formed};
 use leasehold_store::{ClaimRequest, Durability, KindClaim, Store, StoreOptions};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     forms::assert_free,
-    letters::{config, id},
+    letters::{config, id, replay},
     support::{ConfigText, Daemon, Server, guest, plugin, server::block_on},
 };
 
@@ -108,6 +108,17 @@ fn q17_hostile_payloads_go_in_and_come_to_the_worker_byte_for_byte() {
     assert!(claimed(&daemon, "raw") == sent, "bytes were changed");
 }
 
+/// A replay takes the payload along as it was, so that the job dies as it did.
+#[track_caller]
+fn replays_to_the_same_death(daemon: &Daemon, letter: &Value, what: &str) {
+    let job = replay(daemon, letter, &["--override-reason", "to see it again"]);
+    assert_eq!((&job["state"], &job["payload_digest"]), (&json!("dead"), &letter["payload_digest"]), "{what}");
+    let again = daemon.dead_letter(job["id"].as_i64().unwrap());
+    for field in ["cause", "error_class", "message", "redacted_payload"] {
+        assert!(again[field] == letter[field], "{what}: {field}");
+    }
+}
+
 #[test]
 fn d2_hostile_payloads_are_shown_well_formed_and_with_the_policys_field_masked() {
     let daemon = Daemon::with_misbehave(&hostile_config());
@@ -122,16 +133,18 @@ fn d2_hostile_payloads_are_shown_well_formed_and_with_the_policys_field_masked()
         assert!(is_well_formed(view.as_bytes()).is_ok(), "{what}");
         // All but the field is shown as it was sent.
         assert!(
-            view == document.trim_ascii().replace(SECRET, "[redacted]"),
+            view == document.trim_ascii().replace(SECRET, "[redacted:text ~16]"),
             "{what}: {}",
             &view[..view.len().min(300)]
         );
+        replays_to_the_same_death(&daemon, &letter, what);
     }
     for payload in bytes() {
         let job = enqueue(&daemon, "raw", &payload, &["--bytes"]);
         assert_eq!(daemon.wait(job), "dead");
         let view = daemon.dead_letter(job)["redacted_payload"].clone();
         assert_eq!(view, format!("\"[redacted: {} bytes]\"", payload.len()));
+        replays_to_the_same_death(&daemon, &daemon.dead_letter(job), "bytes");
     }
     assert_free(&daemon.log(), &[SECRET], "the log");
     daemon.database().check();

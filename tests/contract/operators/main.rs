@@ -26,6 +26,7 @@ mod hostile;
 mod incidents;
 mod letters;
 mod metrics;
+mod originals;
 mod pages;
 mod profile;
 mod raw_http;

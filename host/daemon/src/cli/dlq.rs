@@ -231,7 +231,8 @@ fn groups(groups: &[DeadLetterGroup]) -> String {
 
 /// Replays as a table.
 pub fn replays(replays: &[ReplayView]) -> String {
-    let header = ["REPLAY", "DEAD LETTER", "BY", "ASKED FOR", "VERSION", "DIGEST", "RESULT", "ENDED", "REASON"];
+    let header =
+        ["REPLAY", "DEAD LETTER", "BY", "ASKED FOR", "VERSION", "DIGEST", "PAYLOAD", "RESULT", "ENDED", "REASON"];
     let row = |replay: &ReplayView| {
         [
             replay.id.to_string(),
@@ -240,6 +241,7 @@ pub fn replays(replays: &[ReplayView]) -> String {
             time(Some(replay.requested_at)),
             replay.version.clone(),
             short_digest(&replay.digest),
+            if replay.payload_corrected { "corrected" } else { "the same" }.to_owned(),
             replay.result.clone().unwrap_or_default(),
             time(replay.ended_at),
             replay.reason.clone(),
@@ -281,6 +283,7 @@ fn facts(letter: &DeadLetterView) -> Vec<(&'static str, String)> {
         ("Digest", summary.digest.clone().unwrap_or_default()),
         ("Closed", time(letter.closed_at)),
         ("Closed by", letter.closed_by.clone().unwrap_or_default()),
+        ("Payload digest", letter.payload_digest.clone().unwrap_or_default()),
         ("Original", if letter.original_kept { "kept, sealed" } else { "not kept" }.to_owned()),
     ]
 }

@@ -17,6 +17,7 @@ mod handlers;
 mod incidents;
 mod jobs;
 mod kinds;
+mod log;
 mod output;
 mod payload;
 mod rehearse;

@@ -1,20 +1,16 @@
 //! `leasehold serve`: reads the configuration, sets the log up and runs the daemon until a signal ends it. What is wrong
 //! with the configuration is said before anything starts.
 
-use tracing_subscriber::EnvFilter;
-
-use super::{Failure, GlobalOptions};
-use crate::config::{Config, LogFormat};
+use super::{Failure, GlobalOptions, log};
+use crate::config::Config;
 
 /// The environment variable that arms crash points, in builds that have them.
 const CRASH_POINTS: &str = "LEASEHOLD_CRASH_POINTS";
-/// The environment variable that filters the log, such as `leasehold=debug`.
-const LOG: &str = "LEASEHOLD_LOG";
 
 /// Runs the command.
 pub fn run(options: &GlobalOptions) -> Result<(), Failure> {
     let config = Config::load(&options.config)?;
-    set_log_up(config.daemon.log_format);
+    log::set_up(&config);
     crate::panics::abort_on_panic();
     arm_crash_points()?;
     let failed = |code: &'static str, message: String| Failure::Failed { code, message };
@@ -25,15 +21,6 @@ pub fn run(options: &GlobalOptions) -> Result<(), Failure> {
         .build()
         .map_err(|error| failed("io", format!("the threads can't be started: {error}")))?;
     runtime.block_on(crate::serve(config)).map_err(|error| failed(error.code(), error.to_string()))
-}
-
-fn set_log_up(format: LogFormat) {
-    let filter = EnvFilter::try_from_env(LOG).unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
-        LogFormat::Json => builder.json().init(),
-    }
 }
 
 fn arm_crash_points() -> Result<(), Failure> {

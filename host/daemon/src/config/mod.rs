@@ -19,7 +19,7 @@ mod sandbox;
 mod secrets;
 #[cfg(test)]
 mod tests;
-mod units;
+pub(crate) mod units;
 
 use std::{
     collections::BTreeMap,
@@ -136,6 +136,11 @@ impl Config {
     /// What is masked in a kind. A kind that is not configured, any more or yet, has every data class masked.
     pub fn redaction_rules(&self, kind: &Kind) -> &Rules {
         self.redaction.get(kind).unwrap_or(&self.redaction_of_others)
+    }
+
+    /// Whether what looks like personal data or a secret is masked where no policy names it.
+    pub fn detects(&self) -> bool {
+        self.redaction_of_others.detects()
     }
 
     /// Who a user of this machine is to the daemon, if anybody.

@@ -37,6 +37,10 @@ pub struct QueueConfig {
     pub ended_retention_ms: DurationMs,
     /// How many ended jobs are kept.
     pub ended_jobs_max: u64,
+    /// How long dead letters keep their sealed originals; as long as they stand when absent.
+    pub original_retention_ms: Option<DurationMs>,
+    /// How long dead letters stay open; until somebody acts when absent.
+    pub dead_letter_retention_ms: Option<DurationMs>,
     /// How much free disk enqueues leave to heartbeats and settlements, in bytes.
     pub disk_reserve_bytes: u64,
     /// After how many pages the write-ahead log is brought into the database.
@@ -74,6 +78,8 @@ impl QueueConfig {
             key_retention_ms,
             ended_retention_ms: section.duration_ms("ended_retention", key_retention_ms.min(30 * DAY_MS), &kept_ms),
             ended_jobs_max: section.number("ended_jobs_max", 1_000_000, &(0..=1_000_000_000)),
+            original_retention_ms: section.duration_ms_or_never("original_retention", &kept_ms),
+            dead_letter_retention_ms: section.duration_ms_or_never("dead_letter_retention", &kept_ms),
             disk_reserve_bytes: section.size_bytes("disk_reserve", 128 << 20, &(0..=1 << 40)) as u64,
             wal_autocheckpoint_pages: section.number("wal_autocheckpoint_pages", 8_000, &(100..=1_000_000)),
         };

@@ -144,8 +144,13 @@ impl<'a> Entry<'a> {
     }
 
     pub(super) fn duration_ms(&self, range_ms: &RangeInclusive<DurationMs>) -> Option<DurationMs> {
+        self.duration_ms_or(range_ms, "")
+    }
+
+    /// The value as a duration, where something else is allowed as well.
+    fn duration_ms_or(&self, range_ms: &RangeInclusive<DurationMs>, also: &str) -> Option<DurationMs> {
         let (min, max) = (duration_text(*range_ms.start()), duration_text(*range_ms.end()));
-        let allowed = format!("a duration from \"{min}\" to \"{max}\" in ms, s, m, h or d");
+        let allowed = format!("{also}a duration from \"{min}\" to \"{max}\" in ms, s, m, h or d");
         let text = self.text_as(&allowed)?;
         let duration_ms = parse_duration_ms(&text).filter(|duration_ms| range_ms.contains(duration_ms));
         if duration_ms.is_none() {
@@ -306,6 +311,16 @@ impl<'a> Section<'a> {
         range_ms: &RangeInclusive<DurationMs>,
     ) -> DurationMs {
         self.entry(name).and_then(|entry| entry.duration_ms(range_ms)).unwrap_or(default_ms)
+    }
+
+    /// A duration, or none for `"never"`, which is the default. The bounds are in milliseconds.
+    pub(super) fn duration_ms_or_never(&self, name: &str, range_ms: &RangeInclusive<DurationMs>) -> Option<DurationMs> {
+        let entry = self.entry(name)?;
+        if entry.value.get_ref().as_str() == Some("never") {
+            None
+        } else {
+            entry.duration_ms_or(range_ms, "\"never\" or ")
+        }
     }
 
     /// A size; the default and the bounds are in bytes.

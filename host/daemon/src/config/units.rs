@@ -27,7 +27,7 @@ fn split(text: &str) -> Option<(u64, &str)> {
 }
 
 /// Writes a duration in the largest unit that needs no fraction.
-pub(super) fn duration_text(duration_ms: DurationMs) -> String {
+pub fn duration_text(duration_ms: DurationMs) -> String {
     let fits = |(_, unit_ms): &(&str, i64)| duration_ms != 0 && duration_ms % unit_ms == 0;
     let (unit, unit_ms) = DURATION_UNITS.into_iter().rev().find(fits).unwrap_or(("ms", 1));
     format!("{}{unit}", duration_ms / unit_ms)

@@ -57,7 +57,7 @@ pub(super) async fn start(
     let asked: BulkReplayRequest = body::read_json(body, &api).await?;
     let start = BulkStart {
         token: asked.token.ok_or_else(preview_required)?,
-        reason: reason(asked.reason)?,
+        reason: reason(asked.reason, &api.daemon.config())?,
         rate: asked.rate.as_deref().map(rate).transpose()?,
         probe: asked.probe,
     };
@@ -121,7 +121,7 @@ fn wish(
             kind,
         },
         version: full(version)?,
-        override_reason: override_reason.map(reason).transpose()?,
+        override_reason: override_reason.map(|why| reason(why, config)).transpose()?,
     })
 }
 

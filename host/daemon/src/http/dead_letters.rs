@@ -20,7 +20,11 @@ use super::{
     refusal::{Refusal, conflict, invalid, not_found},
     views,
 };
-use crate::{config::Actor, operations::ReplayWish};
+use crate::{
+    config::{Actor, Config},
+    operations::ReplayWish,
+    redact,
+};
 
 const REASON_MAX_BYTES: usize = 4_096;
 
@@ -56,19 +60,19 @@ pub(super) async fn replay(
     body: Body,
 ) -> Result<Json<ReplayAnswer>, Refusal> {
     let id = DeadLetterId(jobs::id(&path)?);
-    let wish = wish(body::read_json(body, &api).await?)?;
+    let wish = wish(body::read_json(body, &api).await?, &api.daemon.config())?;
     let answer = api.daemon.replay(id, wish, &actor.name).await?.ok_or_else(|| no_letter(id))?;
     replayed(id, answer).map(Json)
 }
 
-fn wish(asked: ReplayRequest) -> Result<ReplayWish, Problem> {
+fn wish(asked: ReplayRequest, config: &Config) -> Result<ReplayWish, Problem> {
     let corrects = asked.payload.is_some() || asked.payload_base64.is_some();
     let payload = || new_job::payload(asked.payload.as_deref(), asked.payload_base64.as_deref());
     Ok(ReplayWish {
         payload: corrects.then(payload).transpose()?,
         version: asked.version.as_deref().map(version).transpose()?,
-        reason: reason(asked.reason)?,
-        override_reason: asked.override_reason.map(reason).transpose()?,
+        reason: reason(asked.reason, config)?,
+        override_reason: asked.override_reason.map(|why| reason(why, config)).transpose()?,
         resolutions: asked.steps.into_iter().map(resolution).collect::<Result<_, _>>()?,
     })
 }
@@ -90,8 +94,8 @@ pub(super) fn version(text: &str) -> Result<HandlerVersion, Problem> {
     text.parse().map_err(|error: HandlerVersionError| invalid("invalid_handler_version", error.to_string()))
 }
 
-/// A reason says something, and not a novel.
-pub(super) fn reason(reason: String) -> Result<String, Problem> {
+/// A reason says something, and not a novel. What it quotes of a job is masked where it looks like personal data.
+pub(super) fn reason(reason: String, config: &Config) -> Result<String, Problem> {
     if reason.trim().is_empty() {
         return Err(invalid("reason_missing", "say why; the reason is kept"));
     }
@@ -99,7 +103,7 @@ pub(super) fn reason(reason: String) -> Result<String, Problem> {
         let detail = format!("the reason has {} bytes; at most {REASON_MAX_BYTES} are allowed", reason.len());
         return Err(invalid("reason_too_long", detail).with("limit_bytes", REASON_MAX_BYTES));
     }
-    Ok(reason)
+    Ok(redact::words(config, reason))
 }
 
 fn replayed(id: DeadLetterId, answer: leasehold_store::ReplayAnswer) -> Result<ReplayAnswer, Refusal> {
@@ -132,7 +136,7 @@ pub(super) async fn discard(
 ) -> Result<StatusCode, Refusal> {
     let id = DeadLetterId(jobs::id(&path)?);
     let DiscardRequest { reason: why } = body::read_json(body, &api).await?;
-    match api.daemon.store().discard(id, &actor.name, &reason(why)?, api.daemon.now_ms()).await? {
+    match api.daemon.store().discard(id, &actor.name, &reason(why, &api.daemon.config())?, api.daemon.now_ms()).await? {
         Discarded::Now => Ok(StatusCode::NO_CONTENT),
         Discarded::NotOpen { state } => Err(not_open(id, &state)),
         Discarded::NotFound => Err(no_letter(id)),

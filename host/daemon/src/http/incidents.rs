@@ -18,7 +18,10 @@ use super::{
     paging::{before, page, page_size},
     refusal::{Refusal, conflict, invalid, not_found},
 };
-use crate::config::{Actor, Config};
+use crate::{
+    config::{Actor, Config},
+    redact,
+};
 
 const NOTE_MAX_BYTES: usize = 4_096;
 
@@ -60,7 +63,7 @@ pub(super) async fn open(
     };
     let incident = OpenIncident {
         error_class,
-        note: note(asked.note)?,
+        note: note(asked.note, &config)?,
         fixed_in: asked.fixed_in.map(|text| fixed_in(&config, kind.as_str(), &text)).transpose()?,
         kind,
         actor: actor.name,
@@ -100,7 +103,7 @@ async fn class(api: &Api, config: &Config, kind: &Kind, name: String) -> Result<
 }
 
 /// A note says something, and not a novel.
-fn note(note: String) -> Result<String, Problem> {
+fn note(note: String, config: &Config) -> Result<String, Problem> {
     if note.trim().is_empty() {
         return Err(invalid("note_missing", "say what is known; the note is kept"));
     }
@@ -108,7 +111,7 @@ fn note(note: String) -> Result<String, Problem> {
         let detail = format!("the note has {} bytes; at most {NOTE_MAX_BYTES} are allowed", note.len());
         return Err(invalid("note_too_long", detail).with("limit_bytes", NOTE_MAX_BYTES));
     }
-    Ok(note)
+    Ok(redact::words(config, note))
 }
 
 /// A version of the kind's handler, with or without the handler's name.
@@ -156,7 +159,7 @@ pub(super) async fn close(
     let incident = find(&api, id).await?.record;
     let config = api.daemon.config();
     let fixed_in = asked.fixed_in.map(|text| fixed_in(&config, &incident.kind, &text)).transpose()?;
-    change(&api, id, IncidentChange::Close { note: note(asked.note)?, fixed_in }, &actor).await
+    change(&api, id, IncidentChange::Close { note: note(asked.note, &config)?, fixed_in }, &actor).await
 }
 
 async fn change(

@@ -28,7 +28,7 @@ pub(super) async fn reveal(
 ) -> Result<Response, Refusal> {
     let id = DeadLetterId(jobs::id(&path)?);
     let RevealRequest { reason: why } = body::read_json(body, &api).await?;
-    match api.daemon.store().reveal(id, &actor.name, &reason(why)?, api.daemon.now_ms()).await? {
+    match api.daemon.store().reveal(id, &actor.name, &reason(why, &api.daemon.config())?, api.daemon.now_ms()).await? {
         Revealed::Original(original) => Ok((NO_STORE, Json(answer(id, *original))).into_response()),
         Revealed::NotKept => {
             let detail = format!(

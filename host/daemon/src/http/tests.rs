@@ -357,7 +357,7 @@ async fn h4_a_pushed_component_is_looked_at_on_none_of_the_threads_that_answer()
     let path = directory.path().join("config.toml");
     fs::write(&path, CONFIGURATION).unwrap();
     let daemon = daemon(&Config::load(&path).unwrap());
-    let mut push = Box::pin(daemon.push_handler(b"(component)", Some("echo"), Some("1.0.0"), "jo"));
+    let mut push = Box::pin(daemon.push_handler(Bytes::from_static(b"(component)"), Some("echo"), Some("1.0.0"), "jo"));
     // What is wrong is plain from the first byte, and still this thread goes on before it is said.
     let at_once = push.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert!(at_once.is_pending(), "{at_once:?}");

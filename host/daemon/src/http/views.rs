@@ -5,7 +5,7 @@ use leasehold_api::{
     AttemptView, AuditEntry, DeadLetterState, DeadLetterSummary, DeadLetterView, HandlerView, JobSummary, JobView,
     NoteView, ReplayView, StepRunView, StepView, Timestamp,
 };
-use leasehold_domain::Digest;
+use leasehold_domain::{Digest, redaction::TextMasker};
 use leasehold_store::{
     AttemptRecord, DeadLetter, JobRecord, NoteRecord, ReplayRecord, StepRecord, StepRunRecord, VersionRow,
 };
@@ -14,7 +14,7 @@ pub(super) fn job_summary(job: leasehold_store::JobSummary) -> JobSummary {
     JobSummary {
         id: job.id.0,
         kind: job.kind,
-        lane: job.lane,
+        lane: job.lane.as_deref().map(lane),
         state: job.state,
         priority: job.priority,
         attempt: job.attempt,
@@ -29,11 +29,17 @@ pub(super) fn job_summary(job: leasehold_store::JobSummary) -> JobSummary {
     }
 }
 
+/// A lane is kept in the clear, since the queue orders by it; one that looks like personal data is shown masked.
+fn lane(lane: &str) -> String {
+    TextMasker::by_form().mask(lane).into_owned()
+}
+
 pub(super) fn job(job: JobRecord, attempts_max: Option<u32>, result: Option<&[u8]>) -> JobView {
     JobView {
         summary: job_summary(job.summary),
         attempts_max,
         result_base64: result.map(|result| BASE64_STANDARD.encode(result)),
+        payload_digest: job.payload_digest,
         attempts: attempts(job.attempts, &job.step_runs),
         steps: steps(job.steps, &job.step_runs),
         dead_letters: job.dead_letters.into_iter().map(dead_letter_summary).collect(),
@@ -102,6 +108,7 @@ fn step_run(run: &StepRunRecord) -> StepRunView {
 }
 
 fn replay(replay: ReplayRecord) -> ReplayView {
+    let (payload_digest_before, payload_digest_after) = replay.payload_digests.unzip();
     ReplayView {
         id: replay.id.0,
         dead_letter_id: replay.dead_letter.0,
@@ -113,6 +120,8 @@ fn replay(replay: ReplayRecord) -> ReplayView {
         digest: replay.digest.to_string(),
         payload_corrected: replay.payload_corrected,
         bulk_replay_id: replay.bulk_replay.map(|bulk| bulk.0),
+        payload_digest_before,
+        payload_digest_after,
         requested_at: Timestamp::from_ms(replay.at_ms),
         result: replay.result,
         ended_at: replay.ended_at_ms.map(Timestamp::from_ms),
@@ -124,7 +133,7 @@ pub(super) fn dead_letter_summary(letter: leasehold_store::DeadLetterSummary) ->
         id: letter.id.0,
         job_id: letter.job.0,
         kind: letter.kind,
-        lane: letter.lane,
+        lane: letter.lane.as_deref().map(lane),
         cause: letter.cause,
         error_class: letter.error_class,
         message: letter.message,
@@ -143,6 +152,7 @@ pub(super) fn dead_letter(letter: DeadLetter) -> DeadLetterView {
         key: letter.masked_key,
         redacted_payload: letter.view,
         original_kept: letter.has_original,
+        payload_digest: letter.payload_digest,
         closed_at: letter.closed_at_ms.map(Timestamp::from_ms),
         closed_by: letter.closed_by,
         attempts: attempts(letter.attempts, &letter.step_runs),

@@ -1,8 +1,12 @@
-//! Forgets ended jobs by age, and gives unused pages back. It never touches open dead letters or the audit log.
+//! Forgets ended jobs by age, and gives unused pages back. It never touches the audit log, and open dead letters and
+//! their originals only where a setting says so.
 
 use std::{sync::Arc, time::Duration};
 
-use crate::daemon::Daemon;
+use leasehold_domain::{DurationMs, TimestampMs};
+use leasehold_store::StoreError;
+
+use crate::{config::units::duration_text, daemon::Daemon};
 
 /// How often retention is carried out.
 const INTERVAL: Duration = Duration::from_mins(1);
@@ -24,7 +28,7 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
     }
 }
 
-async fn carry_out(daemon: &Daemon) -> Result<(), leasehold_store::StoreError> {
+async fn carry_out(daemon: &Daemon) -> Result<(), StoreError> {
     let queue = &daemon.config().queue;
     let now_ms = daemon.now_ms();
     let bounds = leasehold_store::Retention {
@@ -33,5 +37,36 @@ async fn carry_out(daemon: &Daemon) -> Result<(), leasehold_store::StoreError> {
         ended_jobs_max: queue.ended_jobs_max,
     };
     while daemon.store.retain(bounds).await? {}
+    if let Some(kept_ms) = queue.dead_letter_retention_ms {
+        give_up_dead_letters(daemon, now_ms, kept_ms).await?;
+    }
+    if let Some(kept_ms) = queue.original_retention_ms {
+        erase_originals(daemon, now_ms, kept_ms).await?;
+    }
     daemon.store.give_back_pages(PAGES).await
+}
+
+async fn give_up_dead_letters(daemon: &Daemon, now_ms: TimestampMs, kept_ms: DurationMs) -> Result<(), StoreError> {
+    let reason = format!("older than dead_letter_retention, {}", duration_text(kept_ms));
+    loop {
+        let (count, goes_on) = daemon.store.give_up_dead_letters(now_ms - kept_ms, &reason, now_ms).await?;
+        if count > 0 {
+            tracing::warn!(count, "dead letters were given up: they are {reason}");
+        }
+        if !goes_on {
+            return Ok(());
+        }
+    }
+}
+
+async fn erase_originals(daemon: &Daemon, now_ms: TimestampMs, kept_ms: DurationMs) -> Result<(), StoreError> {
+    loop {
+        let (count, goes_on) = daemon.store.erase_originals(now_ms - kept_ms, now_ms).await?;
+        if count > 0 {
+            tracing::info!(count, "originals of dead letters were erased: they are older than original_retention");
+        }
+        if !goes_on {
+            return Ok(());
+        }
+    }
 }

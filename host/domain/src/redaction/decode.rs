@@ -3,6 +3,13 @@
 
 use super::json;
 
+/// Fewer digits of base64 hold no text that is looked at.
+const BASE64_MIN_DIGITS: usize = 11;
+/// Fewer bytes between others that are no text are chance.
+const HIDDEN_TEXT_MIN_BYTES: usize = 8;
+/// How long a line is at least where base64 goes on in the next, as in mail and PEM.
+const BASE64_LINE_MIN: usize = 60;
+
 /// Bytes, and for each of them the range of the original text that it came from.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Decoded {
@@ -96,6 +103,53 @@ impl Decoded {
         decoded
     }
 
+    /// The texts that stand in base64 here, from whichever of four digits on: runs begin with what is none of it, such as
+    /// the rest of a path. Bytes that are no text, such as an image's, are left out.
+    fn texts_in_base64(&self) -> Vec<Self> {
+        let mut texts = Vec::new();
+        let (mut start, mut line) = (0, 0);
+        for at in 0..=self.bytes.len() {
+            let byte = self.bytes.get(at).copied();
+            let goes_on = byte.is_some_and(|byte| match byte {
+                b'\r' | b'\n' => line >= BASE64_LINE_MIN,
+                _ => base64_digit(byte).is_some(),
+            });
+            line += usize::from(byte != Some(b'\r'));
+            if byte == Some(b'\n') {
+                line = 0;
+            }
+            if !goes_on {
+                if at - start >= BASE64_MIN_DIGITS {
+                    let run = self.part(start..at);
+                    (0..4).for_each(|skipped| run.base64_decoded(skipped).push_texts(&mut texts));
+                }
+                (start, line) = (at + 1, 0);
+            }
+        }
+        texts
+    }
+
+    fn part(&self, range: std::ops::Range<usize>) -> Self {
+        Self { bytes: self.bytes[range.clone()].to_vec(), ranges: self.ranges[range].to_vec() }
+    }
+
+    /// Adds the stretches that are printable text in UTF-8 and long enough to be no chance.
+    fn push_texts(&self, texts: &mut Vec<Self>) {
+        let mut at = 0;
+        let is_end = |character: char| character.is_control() && !"\t\r\n".contains(character);
+        for chunk in self.bytes.utf8_chunks() {
+            let mut start = at;
+            for text in chunk.valid().split_inclusive(is_end) {
+                let length = text.trim_end_matches(is_end).len();
+                if length >= HIDDEN_TEXT_MIN_BYTES {
+                    texts.push(self.part(start..start + length));
+                }
+                start += text.len();
+            }
+            at += chunk.valid().len() + chunk.invalid().len();
+        }
+    }
+
     /// Copies all, but what `read` knows at the start of a rest as the character it stands for.
     fn mapped(&self, read: impl Fn(&[u8]) -> Option<(char, usize)>) -> Self {
         let mut decoded = Self::default();
@@ -131,11 +185,26 @@ pub(super) fn for_each_reading(text: &str, mut visit: impl FnMut(&Decoded)) {
     }
 }
 
-/// Visits a text's readings with one layer of escapes resolved, of which a text without escapes has none.
-pub(super) fn for_each_unescaped(text: &str, visit: impl FnMut(&Decoded)) {
-    if text.bytes().any(|byte| matches!(byte, b'\\' | b'%' | b'+')) {
-        without_escapes(&Decoded::plain(text)).iter().for_each(visit);
+/// Visits what a text says to a reader who knows escapes and base64: the text with a layer of escapes resolved, and the
+/// texts that stand in base64 in either, themselves with and without escapes. A text without any of these has none.
+pub(super) fn for_each_plain_reading(text: &str, mut visit: impl FnMut(&Decoded)) {
+    let has_escapes = text.bytes().any(|byte| matches!(byte, b'\\' | b'%' | b'+'));
+    if !has_escapes && !may_hold_base64(text.as_bytes()) {
+        return;
     }
+    let plain = Decoded::plain(text);
+    let once = without_escapes(&plain);
+    once.iter().for_each(&mut visit);
+    for reading in std::iter::once(&plain).chain(&once) {
+        for hidden in reading.texts_in_base64() {
+            visit(&hidden);
+            without_escapes(&hidden).iter().for_each(&mut visit);
+        }
+    }
+}
+
+fn may_hold_base64(bytes: &[u8]) -> bool {
+    bytes.split(|&byte| base64_digit(byte).is_none()).any(|run| run.len() >= BASE64_MIN_DIGITS)
 }
 
 fn without_escapes(reading: &Decoded) -> Vec<Decoded> {
@@ -188,5 +257,28 @@ mod tests {
         assert_eq!((percent.bytes.as_slice(), percent.source(1, 1)), (&b"aB"[..], (1, 4)));
         let escaped = Decoded::plain(r"\u00e9\u{e9}\'").unescaped().unwrap();
         assert_eq!((escaped.bytes.as_slice(), escaped.source(0, 1)), ("éé'".as_bytes(), (0, 6)));
+    }
+
+    /// How many bytes a visitor is shown of a text.
+    fn bytes_read(text: &str) -> [usize; 2] {
+        let (mut readings, mut plain_readings) = (0, 0);
+        for_each_reading(text, |reading| readings += reading.bytes.len());
+        for_each_plain_reading(text, |reading| plain_readings += reading.bytes.len());
+        [readings, plain_readings]
+    }
+
+    #[test]
+    fn d2_what_is_read_of_a_text_grows_as_the_text_does() {
+        let base64 =
+            base64::engine::Engine::encode(&base64::engine::general_purpose::STANDARD, "a text, and ".repeat(100));
+        for unit in ["x", "4", "%25", "\\\\u0040", "\\u{40}+", "a/b+c-d_", "%", "\r\n", "=", "é", &base64, "eyJ.://@ "]
+        {
+            let [small, large] = [1_000, 4_000].map(|times| bytes_read(&unit.repeat(times)));
+            for (small, large) in small.into_iter().zip(large) {
+                assert!(large <= small * 4 + 64, "{unit:?}: {large} bytes after {small}");
+            }
+            let length = unit.len() * 1_000;
+            assert!(small.iter().all(|bytes| *bytes <= length * 40), "{unit:?}: {small:?} bytes of {length}");
+        }
     }
 }

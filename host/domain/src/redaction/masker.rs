@@ -1,11 +1,12 @@
 //! One entry for all of a job's sinks: what operators may see of its payload, key, metadata and texts. It never shows a
-//! part of what it masks, such as a length or an ending.
+//! part of what it masks, such as an ending.
 
 use super::{
-    Miss, REDACTED, Rules, TextMasker,
+    FingerprintKey, Miss, Rules, TextMasker,
     detect::{Detector, for_each_finding},
+    mask::{Mask, Masks},
     misses::{Unlisted, named},
-    payload::{mask_view, whole},
+    payload::{RedactedPayload, mask_view, whole},
 };
 use crate::policy::PayloadFormat;
 
@@ -25,35 +26,49 @@ pub struct Subject<'a> {
 /// Masks everything of one job. It is made once for an attempt and holds the values that have to be found.
 pub struct Masker {
     payload_view: String,
+    key: String,
     metadata: Vec<(String, String)>,
     text: TextMasker,
     misses: Vec<Miss>,
 }
 
 impl Masker {
-    /// Learns what is to be masked from a policy, a job and the secrets that its handler was granted.
-    pub fn new(rules: &Rules, subject: Subject<'_>, secrets: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
-        let redacted = rules.redact_payload(subject.payload, subject.format);
-        let is_named = |(name, _): &&(String, String)| rules.is_masked_name(&name.to_lowercase());
-        let mut values = redacted.values;
-        values.extend(subject.key.map(|key| key.as_bytes().to_vec()));
-        values.extend(subject.metadata.iter().filter(is_named).map(|(_, value)| value.as_bytes().to_vec()));
-        values.extend(secrets.into_iter().map(|secret| secret.as_ref().to_vec()));
+    /// Learns what is to be masked from a policy, a job and the secrets that its handler was granted. With a key, masks
+    /// of what identifies somebody tell equal values from others.
+    pub fn new(
+        rules: &Rules,
+        subject: Subject<'_>,
+        secrets: impl IntoIterator<Item = impl AsRef<[u8]>>,
+        fingerprints: Option<&FingerprintKey>,
+    ) -> Self {
+        let mut masks = Masks::new(fingerprints);
+        let mut redacted = rules.redact_payload(subject.payload, subject.format, &mut masks);
+        let key = subject.key.map(|key| rules.mask_of_listed("text", key, &mut masks));
+        let listed = listed_metadata(rules, subject.metadata, &mut masks);
+        let mut values = std::mem::take(&mut redacted.values);
+        values.extend(subject.key.zip(key).map(|(key, mask)| (key.as_bytes().to_vec(), mask)));
+        let named_metadata = subject.metadata.iter().zip(&listed);
+        values.extend(named_metadata.filter_map(|((_, value), mask)| Some((value.as_bytes().to_vec(), (*mask)?))));
+        values.extend(secrets.into_iter().map(|secret| (secret.as_ref().to_vec(), Mask::of_kind("secret"))));
+
         let unlisted = if rules.detects() { Unlisted::in_view(&redacted.view) } else { Unlisted::default() };
         let mut detected = unlisted.values;
         if rules.detects() {
             detect_in_metadata(subject.metadata, &mut detected);
         }
-        let known = values.into_iter().map(|value| (value, None));
-        let detected = detected.into_iter().map(|(value, class)| (value, Some(class)));
-        let text = TextMasker::of(known.chain(detected), rules.detects());
-        let metadata = subject.metadata.iter().map(|entry| {
-            let value = if is_named(&entry) { REDACTED.into() } else { text.mask(&entry.1) };
-            (text.mask(&entry.0).into_owned(), value.into_owned())
+        let detected = detected.into_iter().map(|(value, class)| {
+            let mask = masks.of_finding(class, &value);
+            (value, mask)
+        });
+        let text = TextMasker::of(values.into_iter().chain(detected), rules.detects());
+        let metadata = subject.metadata.iter().zip(&listed).map(|((name, value), mask)| {
+            let value = mask.map_or_else(|| text.mask(value).into_owned(), |mask| mask.to_string());
+            (text.mask(name).into_owned(), value)
         });
         let metadata = metadata.collect();
-        let payload_view = view_without_values(&redacted.view, subject.payload, &text);
-        Self { payload_view, metadata, misses: named(unlisted.places, &text), text }
+        let payload_view = view_without_values(&redacted, subject.payload, &text);
+        let key = key.unwrap_or(Mask::of_kind("text")).to_string();
+        Self { payload_view, key, metadata, misses: named(unlisted.places, &text), text }
     }
 
     /// The payload for operators: well-formed JSON in which the policy's fields are masked, and their values and the
@@ -76,12 +91,17 @@ impl Masker {
     /// these rules and by what is known of the job. One that is no JSON is masked whole.
     pub fn document(&self, rules: &Rules, document: &[u8], format: PayloadFormat) -> String {
         let subject = Subject { payload: document, format, key: None, metadata: &[] };
-        view_without_values(Self::new(rules, subject, [""; 0]).payload_view(), document, &self.text)
+        let view = Self::new(rules, subject, [""; 0], None).payload_view;
+        view_without_values(&RedactedPayload { view, masks_at: Vec::new(), values: Vec::new() }, document, &self.text)
     }
 
     /// A value under a name for operators, such as a header or a parameter of a URL.
     pub fn named(&self, rules: &Rules, name: &str, value: &str) -> String {
-        if rules.is_masked_name(&name.to_lowercase()) { REDACTED.into() } else { self.text(value) }
+        if rules.is_masked_name(&name.to_lowercase()) {
+            rules.mask_of_listed("text", value, &mut Masks::new(None)).to_string()
+        } else {
+            self.text(value)
+        }
     }
 
     /// What detectors found in fields of the payload that the policy does not list: at most 100, each path once a class.
@@ -89,11 +109,18 @@ impl Masker {
         &self.misses
     }
 
-    /// The key for operators, which is nothing of it.
-    #[allow(clippy::unused_self, reason = "sinks ask the masker for everything, whatever it takes to mask it")]
-    pub const fn key(&self) -> &'static str {
-        REDACTED
+    /// The key for operators, which is its mask.
+    pub fn key(&self) -> &str {
+        &self.key
     }
+}
+
+/// For each entry the mask of its value, if the policy names it.
+fn listed_metadata(rules: &Rules, metadata: &[(String, String)], masks: &mut Masks<'_>) -> Vec<Option<Mask>> {
+    let mask = |(name, value): &(String, String)| {
+        rules.is_masked_name(&name.to_lowercase()).then(|| rules.mask_of_listed("text", value, masks))
+    };
+    metadata.iter().map(mask).collect()
 }
 
 /// Adds what detectors find in metadata to what is masked elsewhere.
@@ -104,12 +131,12 @@ fn detect_in_metadata(metadata: &[(String, String)], detected: &mut Vec<(Vec<u8>
 }
 
 /// A view in which values can't be looked for is masked whole.
-fn view_without_values(view: &str, payload: &[u8], text: &TextMasker) -> String {
+fn view_without_values(redacted: &RedactedPayload, payload: &[u8], text: &TextMasker) -> String {
     let whole = |reason: &str| whole(payload, &format!("{} bytes, {reason}", payload.len())).view;
     if text.masks_all() {
         return whole("with too many values to mask");
     }
-    mask_view(view, text).unwrap_or_else(|_| whole("not JSON"))
+    mask_view(redacted, text).unwrap_or_else(|_| whole("not JSON"))
 }
 
 #[cfg(test)]
@@ -122,7 +149,7 @@ mod tests {
         let rules = Rules::new(["email".to_owned()], []);
         let subject =
             Subject { payload: payload.as_bytes(), format: PayloadFormat::Json, key: Some("order-4711"), metadata };
-        Masker::new(&rules, subject, ["api-key-canary"])
+        Masker::new(&rules, subject, ["api-key-canary"], None)
     }
 
     #[test]
@@ -133,7 +160,7 @@ mod tests {
         );
         assert_eq!(
             masker.payload_view(),
-            r#"{"email":"[redacted]","note":"write to [redacted]\n","by":{"[redacted]":12},"id":5}"#
+            r#"{"email":"[redacted:email ~16]","note":"write to [redacted:email ~16]\n","by":{"[redacted:email ~16]":12},"id":5}"#
         );
     }
 
@@ -141,7 +168,7 @@ mod tests {
     fn d2_a_number_that_holds_a_value_is_masked_whole() {
         assert_eq!(
             masker(r#"{"email":12345678,"other":[1123456780,1.5]}"#, &[]).payload_view(),
-            r#"{"email":"[redacted]","other":["[redacted]",1.5]}"#
+            r#"{"email":"[redacted:number ~8]","other":["[redacted]",1.5]}"#
         );
     }
 
@@ -149,8 +176,8 @@ mod tests {
     fn d2_key_secrets_and_values_are_masked_in_texts() {
         let masker = masker(r#"{"email":"jo@example.org"}"#, &[]);
         let text = "order-4711: 401 for jo%40example.org with api-key-canary";
-        assert_eq!(masker.text(text), "[redacted]: 401 for [redacted] with [redacted]");
-        assert_eq!(masker.key(), REDACTED);
+        assert_eq!(masker.text(text), "[redacted:text ~16]: 401 for [redacted:email ~16] with [redacted:secret]");
+        assert_eq!(masker.key(), "[redacted:text ~16]");
     }
 
     #[test]
@@ -158,8 +185,9 @@ mod tests {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let masker =
             masker("{}", &[pair("Email", "jo@example.org"), pair("trace", "for jo@example.org"), pair("a", "b")]);
-        assert_eq!(masker.metadata(), [pair("Email", REDACTED), pair("trace", "for [redacted]"), pair("a", "b")]);
-        assert_eq!(masker.text("jo@example.org"), REDACTED);
+        let mask = "[redacted:email ~16]";
+        assert_eq!(masker.metadata(), [pair("Email", mask), pair("trace", &format!("for {mask}")), pair("a", "b")]);
+        assert_eq!(masker.text("jo@example.org"), mask);
     }
 
     #[test]
@@ -172,19 +200,43 @@ mod tests {
                 br#"{"to":"jo@example.org","email":"al@example.net","note":"al@example.net","n":5}"#,
                 PayloadFormat::Json
             ),
-            r#"{"to":"[redacted:email]","email":"[redacted]","note":"[redacted]","n":5}"#
+            r#"{"to":"[redacted:email ~16]","email":"[redacted:email ~16]","note":"[redacted:email ~16]","n":5}"#
         );
         assert_eq!(masker.document(&rules, b"to=jo", PayloadFormat::Json), r#""[redacted: 5 bytes, not JSON]""#);
-        assert_eq!(masker.named(&rules, "Email", "anything"), REDACTED);
-        assert_eq!(masker.named(&rules, "x-note", "for jo@example.org"), "for [redacted]");
+        assert_eq!(masker.named(&rules, "Email", "anything"), "[redacted:text ~8]");
+        assert_eq!(masker.named(&rules, "x-note", "for jo@example.org"), "for [redacted:email ~16]");
     }
 
     #[test]
     fn d2_a_payload_of_bytes_is_masked_whole_also_in_texts() {
         let subject = Subject { payload: b"\x00\xffraw bytes", format: PayloadFormat::Bytes, key: None, metadata: &[] };
-        let masker = Masker::new(&Rules::default(), subject, [""; 0]);
+        let masker = Masker::new(&Rules::default(), subject, [""; 0], None);
         assert_eq!(masker.payload_view(), r#""[redacted: 11 bytes]""#);
-        assert_eq!(masker.text("got 00FF726177206279746573"), "got [redacted]");
+        assert_eq!(masker.text("got 00FF726177206279746573"), "got [redacted:payload]");
+    }
+
+    #[test]
+    fn d2_equal_values_are_seen_to_be_equal_wherever_and_however_they_stand() {
+        let rules = Rules::new(["email".to_owned()], []);
+        let payload = br#"{"email":"jo@example.org","note":"bob@example.org","again":"from Jo@Example.org"}"#;
+        let subject = Subject { payload, format: PayloadFormat::Json, key: Some("jo@example.org"), metadata: &[] };
+        let key = FingerprintKey::new([7; 32]);
+        let masker = Masker::new(&rules, subject, [""; 0], Some(&key));
+        let view: serde_json::Value = serde_json::from_str(masker.payload_view()).unwrap();
+        let jo = view["email"].as_str().unwrap();
+        assert!(jo.starts_with("[redacted:email ~16 #"), "{jo}");
+        assert_eq!((masker.key(), &view["again"]), (jo, &serde_json::json!(format!("from {jo}"))));
+        assert_eq!(masker.text("for am9AZXhhbXBsZS5vcmc="), format!("for {jo}="));
+        assert_ne!(view["note"], jo);
+        // What only a text holds is not told apart: it would let a guest tell as much as it likes.
+        assert_eq!(masker.text("amy@example.org"), "[redacted:email ~16]");
+    }
+
+    #[test]
+    fn d2_a_mask_is_not_masked_again() {
+        let masker = masker(r#"{"email":["list","redacted","text"],"note":"redacted text"}"#, &[]);
+        let view = r#"{"email":"[redacted:list]","note":"[redacted:text ~8] [redacted:text ~8]"}"#;
+        assert_eq!(masker.payload_view(), view);
     }
 
     #[test]
@@ -200,7 +252,7 @@ mod tests {
         fn d2_every_view_is_well_formed(payload in json_text()) {
             let rules = Rules::new(["password".to_owned()], []);
             let subject = Subject { payload: payload.as_bytes(), format: PayloadFormat::Json, key: None, metadata: &[] };
-            prop_assert!(is_well_formed(Masker::new(&rules, subject, ["true"]).payload_view().as_bytes()).is_ok());
+            prop_assert!(is_well_formed(Masker::new(&rules, subject, ["true"], None).payload_view().as_bytes()).is_ok());
         }
     }
 }

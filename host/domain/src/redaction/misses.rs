@@ -19,7 +19,7 @@ const NAME_MAX_BYTES: usize = 256;
 /// A detector found something in a field that the policy does not list.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Miss {
-    /// Where, as a policy's path is written; names that hold personal data themselves are masked.
+    /// Where, as a policy's path is written; a name that holds personal data itself is any field.
     pub path: String,
     /// What it looks like.
     pub class: Detector,
@@ -87,7 +87,7 @@ impl Unlisted {
     }
 }
 
-/// Writes the places as paths whose names are masked like any other text.
+/// Writes the places as paths. A name that would be masked in a text is any field.
 pub(super) fn named(places: impl IntoIterator<Item = Place>, text_masker: &TextMasker) -> Vec<Miss> {
     let misses = places.into_iter().map(|place| Miss { path: path(&place, text_masker), class: place.class });
     misses.collect::<BTreeSet<_>>().into_iter().collect()
@@ -98,7 +98,8 @@ fn path(place: &Place, text_masker: &TextMasker) -> String {
     for step in &place.steps {
         match step {
             Step::Element => path += "[*]",
-            Step::Field(name) => push_field(&mut path, &text_masker.mask(name)),
+            Step::Field(name) if text_masker.mask(name) != *name => path += ".*",
+            Step::Field(name) => push_field(&mut path, name),
         }
     }
     path
@@ -134,7 +135,7 @@ mod tests {
 
     fn masker(rules: &Rules, payload: &str, metadata: &[(String, String)]) -> Masker {
         let subject = Subject { payload: payload.as_bytes(), format: PayloadFormat::Json, key: None, metadata };
-        Masker::new(rules, subject, [""; 0])
+        Masker::new(rules, subject, [""; 0], None)
     }
 
     fn misses(payload: &str) -> Vec<String> {
@@ -149,11 +150,11 @@ mod tests {
         let masker = masker(&Rules::new(["email".to_owned()], []), payload, &[]);
         assert_eq!(
             masker.payload_view(),
-            r#"{"email":"[redacted]","note":"from [redacted] to [redacted:email]","pan":"[redacted:card]","a":["[redacted:phone]","[redacted]"],"id":4711}"#
+            r#"{"email":"[redacted:email ~16]","note":"from [redacted:email ~16] to [redacted:email ~16]","pan":"[redacted:card ~16]","a":["[redacted:phone ~16]","[redacted]"],"id":4711}"#
         );
         // What was found in the payload is masked in texts in every form, like a value of the policy.
         let text = "626f62406578616d706c652e636f6d, amy@example.com, NDExMTExMTExMTExMTExMQ==, 4711";
-        assert_eq!(masker.text(text), "[redacted:email], [redacted:email], [redacted:card]==, 4711");
+        assert_eq!(masker.text(text), "[redacted:email ~16], [redacted:email ~16], [redacted:card ~16]==, 4711");
     }
 
     #[test]
@@ -169,11 +170,11 @@ mod tests {
     }
 
     #[test]
-    fn d3_names_that_hold_personal_data_are_masked_in_paths_and_views() {
+    fn d3_names_that_hold_personal_data_are_any_field_in_paths_and_masked_in_views() {
         let payload = r#"{"email":"Jo Fieldman","by":{"bob@example.com":{"Jo Fieldman":"amy@example.com"}}}"#;
-        assert_eq!(misses(payload), ["$.by['[redacted:email]'] email", "$.by['[redacted:email]']['[redacted]'] email"]);
+        assert_eq!(misses(payload), ["$.by.* email", "$.by.*.* email"]);
         let masker = masker(&Rules::default(), r#"{"bob@example.com":1}"#, &[]);
-        assert_eq!(masker.payload_view(), r#"{"[redacted:email]":1}"#);
+        assert_eq!(masker.payload_view(), r#"{"[redacted:email ~16]":1}"#);
     }
 
     #[test]
@@ -191,8 +192,8 @@ mod tests {
         let rules = Rules::new(["email".to_owned()], []).with_detectors(false);
         let payload = r#"{"email":"jo@example.org","note":"bob@example.com"}"#;
         let masker = masker(&rules, payload, &[]);
-        assert_eq!(masker.payload_view(), r#"{"email":"[redacted]","note":"bob@example.com"}"#);
-        assert_eq!(masker.text("for jo@example.org, bob@example.com"), "for [redacted], bob@example.com");
+        assert_eq!(masker.payload_view(), r#"{"email":"[redacted:text ~16]","note":"bob@example.com"}"#);
+        assert_eq!(masker.text("for jo@example.org, bob@example.com"), "for [redacted:text ~16], bob@example.com");
         assert_eq!(masker.misses(), []);
     }
 
@@ -200,8 +201,8 @@ mod tests {
     fn d2_what_is_found_in_metadata_is_masked_there_and_in_texts_and_is_no_miss() {
         let metadata = [("trace".to_owned(), "for bob@example.com".to_owned())];
         let masker = masker(&Rules::default(), "{}", &metadata);
-        assert_eq!(masker.metadata(), [("trace".to_owned(), "for [redacted:email]".to_owned())]);
-        assert_eq!(masker.text("626f62406578616d706c652e636f6d"), "[redacted:email]");
+        assert_eq!(masker.metadata(), [("trace".to_owned(), "for [redacted:email ~16]".to_owned())]);
+        assert_eq!(masker.text("626f62406578616d706c652e636f6d"), "[redacted:email ~16]");
         assert_eq!(masker.misses(), []);
     }
 }

@@ -8,6 +8,7 @@ mod detect;
 #[cfg(test)]
 mod documents;
 mod json;
+mod mask;
 mod masker;
 mod misses;
 mod path;
@@ -17,12 +18,12 @@ mod text;
 
 pub use detect::{Detector, Finding, detect};
 pub use json::{JsonError, is_well_formed};
+pub use mask::FingerprintKey;
 pub use masker::{Masker, Subject};
 pub use misses::Miss;
 pub use path::{FieldPath, PathError};
-pub use payload::RedactedPayload;
 pub use rules::Rules;
 pub use text::TextMasker;
 
-/// What stands in the place of what was masked.
+/// What stands in the place of something masked of which nothing is told.
 pub const REDACTED: &str = "[redacted]";

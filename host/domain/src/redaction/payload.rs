@@ -3,7 +3,9 @@
 
 use super::{
     REDACTED, TextMasker,
+    detect::class_of_whole,
     json::{self, JsonError, Scanner, Token, TokenKind},
+    mask::{Mask, Masks, characters},
     rules::{Descent, Rules, StateSet},
 };
 use crate::policy::PayloadFormat;
@@ -12,30 +14,44 @@ use crate::policy::PayloadFormat;
 const WHOLE_VALUE_MAX_BYTES: usize = 64 << 10;
 
 /// What may be seen of a payload, and what was masked in it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct RedactedPayload {
+pub(super) struct RedactedPayload {
     /// Well-formed JSON without the values of the policy's fields.
-    pub view: String,
+    pub(super) view: String,
+    /// Where in the view masks stand, in their order.
+    pub(super) masks_at: Vec<usize>,
     /// The scalars that were masked, to be masked in texts as well. Literals are left out: they tell nothing.
-    pub values: Vec<Vec<u8>>,
+    pub(super) values: Vec<(Vec<u8>, Mask)>,
 }
 
 impl Rules {
     /// Masks the policy's fields in a payload. One that is no JSON is masked whole.
-    #[must_use]
-    pub fn redact_payload(&self, payload: &[u8], format: PayloadFormat) -> RedactedPayload {
+    pub(super) fn redact_payload(
+        &self,
+        payload: &[u8],
+        format: PayloadFormat,
+        masks: &mut Masks<'_>,
+    ) -> RedactedPayload {
         match format {
-            PayloadFormat::Json => Walk::over(self, payload)
+            PayloadFormat::Json => Walk::over(self, payload, masks)
                 .unwrap_or_else(|_| whole(payload, &format!("{} bytes, not JSON", payload.len()))),
             PayloadFormat::Bytes => whole(payload, &format!("{} bytes", payload.len())),
+        }
+    }
+
+    /// The mask of a value that the policy names. What it looks like is told where detectors run.
+    pub(super) fn mask_of_listed(&self, kind: &'static str, value: &str, masks: &mut Masks<'_>) -> Mask {
+        match class_of_whole(value).filter(|_| self.detects()) {
+            Some(class) => masks.of_finding(class, value.as_bytes()),
+            None => Mask::of_length(kind, characters(value.as_bytes())),
         }
     }
 }
 
 /// Masks a payload whole; the reason says nothing of what stands in it.
 pub(super) fn whole(payload: &[u8], reason: &str) -> RedactedPayload {
-    let values = if payload.len() <= WHOLE_VALUE_MAX_BYTES { vec![payload.to_vec()] } else { Vec::new() };
-    RedactedPayload { view: format!("\"[redacted: {reason}]\""), values }
+    let is_looked_for = payload.len() <= WHOLE_VALUE_MAX_BYTES;
+    let values = is_looked_for.then(|| (payload.to_vec(), Mask::of_kind("payload"))).into_iter().collect();
+    RedactedPayload { view: format!("\"[redacted: {reason}]\""), masks_at: vec![0], values }
 }
 
 /// A container that is open around the walk.
@@ -45,8 +61,9 @@ struct Frame {
 }
 
 /// One pass over a payload.
-struct Walk<'a> {
+struct Walk<'a, 'm, 'k> {
     rules: &'a Rules,
+    masks: &'m mut Masks<'k>,
     text: &'a str,
     frames: Vec<Frame>,
     /// The live states of each open container, one after another: a vector each would cost an allocation a level.
@@ -60,12 +77,13 @@ struct Walk<'a> {
     redacted: RedactedPayload,
 }
 
-impl<'a> Walk<'a> {
-    fn over(rules: &'a Rules, payload: &'a [u8]) -> Result<RedactedPayload, JsonError> {
+impl<'a, 'm, 'k> Walk<'a, 'm, 'k> {
+    fn over(rules: &'a Rules, payload: &'a [u8], masks: &'m mut Masks<'k>) -> Result<RedactedPayload, JsonError> {
         let mut scanner = Scanner::new(payload)?;
         let next_set = rules.root();
         let mut walk = Self {
             rules,
+            masks,
             text: scanner.text(),
             frames: Vec::new(),
             sets: Vec::new(),
@@ -73,7 +91,11 @@ impl<'a> Walk<'a> {
             next_set,
             masking_from: None,
             copied_to: 0,
-            redacted: RedactedPayload { view: String::with_capacity(payload.len()), values: Vec::new() },
+            redacted: RedactedPayload {
+                view: String::with_capacity(payload.len()),
+                masks_at: Vec::new(),
+                values: Vec::new(),
+            },
         };
         while let Some(token) = scanner.next()? {
             walk.token(&token);
@@ -96,7 +118,6 @@ impl<'a> Walk<'a> {
             }
             TokenKind::String | TokenKind::Number | TokenKind::Literal => {
                 self.value_begins(token);
-                self.scalar(token);
                 self.value_ended(token);
             }
         }
@@ -124,6 +145,7 @@ impl<'a> Walk<'a> {
 
     fn value_begins(&mut self, token: &Token) {
         if self.masking_from.is_some() {
+            self.mask(token);
             return;
         }
         if let Some(Frame { next_index: Some(next_index) }) = self.frames.last_mut() {
@@ -133,10 +155,10 @@ impl<'a> Walk<'a> {
         }
         if self.next_is_masked {
             self.copy_until(token.range.start);
-            self.redacted.view += "\"";
-            self.redacted.view += REDACTED;
-            self.redacted.view += "\"";
             self.masking_from = Some(self.frames.len());
+            let mask = self.mask(token);
+            self.redacted.masks_at.push(self.redacted.view.len());
+            self.redacted.view.extend(["\"", &mask.to_string(), "\""]);
         }
     }
 
@@ -147,14 +169,19 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn scalar(&mut self, token: &Token) {
+    /// What is shown of a value; that of a scalar is kept, to be found elsewhere.
+    fn mask(&mut self, token: &Token) -> Mask {
         let raw = &self.text[token.range.clone()];
-        match token.kind {
-            _ if self.masking_from.is_none() => {}
-            TokenKind::String => self.redacted.values.push(json::unescape(raw).into_owned().into_bytes()),
-            TokenKind::Number => self.redacted.values.push(raw.as_bytes().to_vec()),
-            _ => {}
-        }
+        let (kind, value) = match token.kind {
+            TokenKind::String => ("text", json::unescape(raw)),
+            TokenKind::Number => ("number", raw.into()),
+            TokenKind::ObjectStart => return Mask::of_kind("object"),
+            TokenKind::ArrayStart => return Mask::of_kind("list"),
+            _ => return Mask::of_kind("literal"),
+        };
+        let mask = self.rules.mask_of_listed(kind, &value, self.masks);
+        self.redacted.values.push((value.into_owned().into_bytes(), mask));
+        mask
     }
 
     fn copy_until(&mut self, end: usize) {
@@ -163,12 +190,17 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Masks values wherever they stand in the strings, numbers and names of a view. The result is well-formed JSON again,
-/// since each token is masked by itself and written anew.
-pub(super) fn mask_view(view: &str, text_masker: &TextMasker) -> Result<String, JsonError> {
+/// Masks values wherever they stand in the strings, numbers and names of a view, but not in its masks. The result is
+/// well-formed JSON again, since each token is masked by itself and written anew.
+pub(super) fn mask_view(redacted: &RedactedPayload, text_masker: &TextMasker) -> Result<String, JsonError> {
+    let view = redacted.view.as_str();
     let mut scanner = Scanner::new(view.as_bytes())?;
+    let mut masks_at = redacted.masks_at.iter().peekable();
     let (mut view_after, mut copied_to) = (String::with_capacity(view.len()), 0);
     while let Some(token) = scanner.next()? {
+        if masks_at.next_if_eq(&&token.range.start).is_some() {
+            continue;
+        }
         if let Some(replacement) = masked_token(&view[token.range.clone()], token.kind, text_masker) {
             view_after += &view[copied_to..token.range.start];
             view_after += &replacement;
@@ -188,7 +220,7 @@ fn masked_token(raw: &str, kind: TokenKind, text_masker: &TextMasker) -> Option<
         }
         TokenKind::Number => {
             let after = text_masker.mask(raw);
-            // A part of a number would tell more than its class.
+            // A part of a number would tell more than its kind.
             let is_whole = after.starts_with("[redacted") && after.find(']') == Some(after.len() - 1);
             (after != raw).then(|| format!("\"{}\"", if is_whole { &after } else { REDACTED }))
         }
@@ -206,9 +238,13 @@ mod tests {
         Rules::new(names.iter().map(|&name| name.to_owned()), paths.iter().map(|path| path.parse().unwrap()))
     }
 
+    fn redact(rules: &Rules, payload: &[u8], format: PayloadFormat) -> RedactedPayload {
+        rules.redact_payload(payload, format, &mut Masks::new(None))
+    }
+
     fn redacted(rules: &Rules, payload: &str) -> (String, Vec<String>) {
-        let redacted = rules.redact_payload(payload.as_bytes(), PayloadFormat::Json);
-        (redacted.view, redacted.values.into_iter().map(|value| String::from_utf8(value).unwrap()).collect())
+        let redacted = redact(rules, payload.as_bytes(), PayloadFormat::Json);
+        (redacted.view, redacted.values.into_iter().map(|(value, _)| String::from_utf8(value).unwrap()).collect())
     }
 
     #[test]
@@ -216,7 +252,10 @@ mod tests {
         let rules = rules(&["PassWord"], &[]);
         let (view, values) =
             redacted(&rules, r#"{"a": [ {"p\u0061ssword":"one1"}, {"PASSWORD": 2222}], "passwords":"kept"}"#);
-        assert_eq!(view, r#"{"a": [ {"p\u0061ssword":"[redacted]"}, {"PASSWORD": "[redacted]"}], "passwords":"kept"}"#);
+        assert_eq!(
+            view,
+            r#"{"a": [ {"p\u0061ssword":"[redacted:text ~8]"}, {"PASSWORD": "[redacted:number ~8]"}], "passwords":"kept"}"#
+        );
         assert_eq!(values, ["one1", "2222"]);
     }
 
@@ -229,7 +268,7 @@ mod tests {
         );
         assert_eq!(
             view,
-            r#"{"email":"kept","customer":{"Email":"[redacted]"},"items":[{"iban":"[redacted]"},{"iban":"[redacted]"}],"z":{"token":"[redacted]"}}"#
+            r#"{"email":"kept","customer":{"Email":"[redacted:email ~16]"},"items":[{"iban":"[redacted:text ~8]"},{"iban":"[redacted:list]"}],"z":{"token":"[redacted:text ~8]"}}"#
         );
         assert_eq!(values, ["jo@example.org", "DE1", "x", "y", "t"]);
     }
@@ -239,7 +278,7 @@ mod tests {
         let rules = rules(&["card"], &[]);
         let (view, values) =
             redacted(&rules, r#"[{"card":{"no":4111111111111111,"list":["a\nb",true,null],"e":{}}},1]"#);
-        assert_eq!(view, r#"[{"card":"[redacted]"},1]"#);
+        assert_eq!(view, r#"[{"card":"[redacted:object]"},1]"#);
         assert_eq!(values, ["4111111111111111", "a\nb"]);
     }
 
@@ -247,9 +286,9 @@ mod tests {
     fn d2_the_root_can_be_masked() {
         assert_eq!(
             redacted(&rules(&[], &["$"]), r#" {"a":"value"} "#),
-            (r#" "[redacted]" "#.to_owned(), vec!["value".to_owned()])
+            (r#" "[redacted:object]" "#.to_owned(), vec!["value".to_owned()])
         );
-        assert_eq!(redacted(&rules(&[], &["$[1]"]), r#"["a","b"]"#).0, r#"["a","[redacted]"]"#);
+        assert_eq!(redacted(&rules(&[], &["$[1]"]), r#"["a","b"]"#).0, r#"["a","[redacted:text ~8]"]"#);
     }
 
     #[test]
@@ -263,14 +302,14 @@ mod tests {
         let deep = |inner: &str| r#"{"a":["#.repeat(10_000) + inner + &"]}".repeat(10_000);
         let rules = rules(&["password"], &["$..iban", "$.a.b.c"]);
         let (view, values) = redacted(&rules, &deep(r#"{"password":"hunter22","iban":"DE00"}"#));
-        assert_eq!(view, deep(r#"{"password":"[redacted]","iban":"[redacted]"}"#));
+        assert_eq!(view, deep(r#"{"password":"[redacted:text ~8]","iban":"[redacted:text ~8]"}"#));
         assert_eq!(values, ["hunter22", "DE00"]);
     }
 
     #[test]
     fn d2_what_can_not_be_parsed_is_masked_whole() {
         let rules = rules(&[], &[]);
-        let view = |payload: &[u8], format| rules.redact_payload(payload, format).view;
+        let view = |payload: &[u8], format| redact(&rules, payload, format).view;
         assert_eq!(view(b"{\"a\":", PayloadFormat::Json), r#""[redacted: 5 bytes, not JSON]""#);
         assert_eq!(view(b"\"\xff\"", PayloadFormat::Json), r#""[redacted: 3 bytes, not JSON]""#);
         assert_eq!(view(b"{}", PayloadFormat::Bytes), r#""[redacted: 2 bytes]""#);
@@ -288,11 +327,10 @@ mod tests {
         #[test]
         fn d2_a_view_is_well_formed_and_holds_no_value_of_the_policy(payload in json_text()) {
             let rules = rules(&["password"], &[]);
-            let redacted = rules.redact_payload(payload.as_bytes(), PayloadFormat::Json);
+            let redacted = redact(&rules, payload.as_bytes(), PayloadFormat::Json);
             prop_assert!(json::is_well_formed(redacted.view.as_bytes()).is_ok());
             let view: serde_json::Value = serde_json::from_str(&redacted.view).unwrap();
             prop_assert!(all_passwords_are_masked(&view));
-            prop_assert_eq!(rules.redact_payload(redacted.view.as_bytes(), PayloadFormat::Json).view, redacted.view);
         }
     }
 
@@ -300,7 +338,11 @@ mod tests {
         match value {
             serde_json::Value::Array(items) => items.iter().all(all_passwords_are_masked),
             serde_json::Value::Object(fields) => fields.iter().all(|(name, value)| {
-                if name.to_lowercase() == "password" { value == REDACTED } else { all_passwords_are_masked(value) }
+                if name.to_lowercase() == "password" {
+                    value.as_str().is_some_and(|mask| mask.starts_with("[redacted:"))
+                } else {
+                    all_passwords_are_masked(value)
+                }
             }),
             _ => true,
         }

@@ -13,6 +13,7 @@ use super::{
     REDACTED,
     decode::{Decoded, for_each_reading},
     detect::{Detector, Finding, for_each_finding},
+    mask::{Mask, characters},
 };
 
 /// A shorter value stands in too many words to be masked in texts.
@@ -29,26 +30,26 @@ pub struct TextMasker {
 
 enum Values {
     None,
-    /// What finds them, and for each what it looks like, if a detector found it.
-    Known(Box<noncontiguous::NFA>, Vec<Option<Detector>>),
+    /// What finds them, and what is shown of each.
+    Known(Box<noncontiguous::NFA>, Vec<Mask>),
     /// There are too many to be looked for.
     TooMany,
 }
 
 impl TextMasker {
-    /// A masker of these values, without detectors. White space around a value is no part of it.
-    pub fn new(values: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
-        Self::of(values.into_iter().map(|value| (value.as_ref().to_vec(), None)), false)
+    /// A masker that knows no value: it masks what looks like personal data or a secret, such as an operator's reason.
+    pub const fn by_form() -> Self {
+        Self { values: Values::None, detects: true }
     }
 
-    /// A masker of values, of which detectors found some, that also masks what detectors find in a text.
-    pub(super) fn of(values: impl IntoIterator<Item = (Vec<u8>, Option<Detector>)>, detects: bool) -> Self {
+    /// A masker of values, each with what is shown of it, that also masks what detectors find in a text. White space
+    /// around a value is no part of it. Of masks for one value the first holds.
+    pub(super) fn of(values: impl IntoIterator<Item = (Vec<u8>, Mask)>, detects: bool) -> Self {
         let mut patterns = BTreeMap::new();
-        for (value, class) in values {
+        for (value, mask) in values {
             let value = value.trim_ascii().to_vec();
             if characters(&value) >= VALUE_MIN_CHARACTERS {
-                // What the policy names is masked as that, whatever it looks like.
-                patterns.entry(value).and_modify(|known: &mut Option<_>| *known = known.and(class)).or_insert(class);
+                patterns.entry(value).or_insert(mask);
             }
         }
         if patterns.is_empty() {
@@ -61,8 +62,8 @@ impl TextMasker {
         Self { values: automaton.flatten().map_or(Values::TooMany, known), detects }
     }
 
-    /// The text without the values; each stretch of them is replaced by [`REDACTED`], or by what a detector leaves in its
-    /// place.
+    /// The text without the values, each of which is replaced by its mask. Where values overlap and none covers the
+    /// others, what is shown is their kind, or nothing when they differ in it.
     #[must_use]
     pub fn mask<'t>(&self, text: &'t str) -> Cow<'t, str> {
         if text.is_empty() {
@@ -72,14 +73,22 @@ impl TextMasker {
         match &self.values {
             Values::None => {}
             Values::TooMany => return Cow::Owned(format!("[redacted: {} bytes of text]", text.len())),
-            Values::Known(automaton, classes) => {
-                for_each_reading(text, |reading| find(automaton, classes, reading, &mut covered));
-            }
+            Values::Known(automaton, _) => for_each_reading(text, |reading| find(automaton, reading, &mut covered)),
         }
         if self.detects {
-            for_each_finding(text, |Finding { range, class }, _| covered.add((range.start, range.end), Some(class)));
+            for_each_finding(text, |Finding { range, class }, value| {
+                covered.add((range.start, range.end), Shown::Found(class, characters(value)));
+            });
         }
-        covered.masked()
+        covered.masked(|shown| self.mask_of(shown))
+    }
+
+    fn mask_of(&self, shown: Shown) -> Mask {
+        match (shown, &self.values) {
+            (Shown::Known(pattern), Values::Known(_, masks)) => masks[pattern],
+            (Shown::Found(class, characters), _) => Mask::of_length(class.as_str(), characters),
+            (Shown::Known(_), _) => Mask::of_kind("text"),
+        }
     }
 
     /// Whether there are too many values to be looked for, so that every text is masked whole.
@@ -88,22 +97,25 @@ impl TextMasker {
     }
 }
 
-fn characters(value: &[u8]) -> usize {
-    std::str::from_utf8(value).map_or(value.len(), |text| text.chars().count())
-}
-
 /// Marks all places of all values, also those that overlap. Of the values that end at one place the automaton names the
 /// longest first, and it covers the others.
-fn find(automaton: &noncontiguous::NFA, classes: &[Option<Detector>], reading: &Decoded, covered: &mut Covered<'_>) {
+fn find(automaton: &noncontiguous::NFA, reading: &Decoded, covered: &mut Covered<'_>) {
     let Ok(mut state): Result<StateID, _> = automaton.start_state(Anchored::No) else { return };
     for (last, &byte) in reading.bytes.iter().enumerate() {
         state = automaton.next_state(Anchored::No, state, byte);
         if automaton.is_match(state) {
             let pattern = automaton.match_pattern(state, 0);
             let first = last + 1 - automaton.pattern_len(pattern);
-            covered.add(reading.source(first, last), classes.get(pattern.as_usize()).copied().flatten());
+            covered.add(reading.source(first, last), Shown::Known(pattern.as_usize()));
         }
     }
+}
+
+/// What stands at a place: a known value, by its number, or something found, with its length in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Known(usize),
+    Found(Detector, usize),
 }
 
 /// The stretches of a text that are to be masked, counted at their edges, so that overlaps cost nothing.
@@ -113,13 +125,40 @@ struct Covered<'t> {
     edges: Vec<Edge>,
 }
 
-/// How many more stretches cover what follows than what stands before.
+/// How many more stretches cover what follows than what stands before, and the longest of those that begin here.
 #[derive(Debug, Clone, Copy, Default)]
 struct Edge {
-    values: i32,
-    findings: i32,
-    /// What a finding that begins here looks like.
-    class: Option<Detector>,
+    change: i32,
+    longest: Option<(usize, Shown)>,
+}
+
+/// A stretch of masked characters that is being read.
+struct Stretch {
+    /// What began first in it, and where that ends.
+    first: Option<(usize, Mask)>,
+    /// The kind of all that began in it, while they agree.
+    kind: Option<&'static str>,
+    agrees: bool,
+}
+
+impl Stretch {
+    fn begin() -> Self {
+        Self { first: None, kind: None, agrees: true }
+    }
+
+    fn take(&mut self, end: usize, mask: Mask) {
+        self.first = self.first.or(Some((end, mask)));
+        self.agrees &= *self.kind.get_or_insert(mask.kind()) == mask.kind();
+    }
+
+    /// What stands in its place; its last character begins at `last`.
+    fn replacement(&self, last: usize) -> String {
+        match (self.first, self.kind) {
+            (Some((end, mask)), _) if end > last => mask.to_string(),
+            (_, Some(kind)) if self.agrees => Mask::of_kind(kind).to_string(),
+            _ => REDACTED.to_owned(),
+        }
+    }
 }
 
 impl<'t> Covered<'t> {
@@ -127,46 +166,42 @@ impl<'t> Covered<'t> {
         Self { text, edges: Vec::new() }
     }
 
-    fn add(&mut self, (start, end): (usize, usize), class: Option<Detector>) {
+    fn add(&mut self, (start, end): (usize, usize), shown: Shown) {
         if self.edges.is_empty() {
             self.edges = vec![Edge::default(); self.text.len() + 1];
         }
-        if class.is_some() {
-            self.edges[start].findings += 1;
-            self.edges[start].class = class;
-            self.edges[end].findings -= 1;
-        } else {
-            self.edges[start].values += 1;
-            self.edges[end].values -= 1;
+        self.edges[end].change -= 1;
+        let edge = &mut self.edges[start];
+        edge.change += 1;
+        if edge.longest.is_none_or(|(longest, _)| end > longest) {
+            edge.longest = Some((end, shown));
         }
     }
 
-    /// A character is masked when any of its bytes is. A stretch with a known value in it says nothing of what it was.
-    fn masked(&self) -> Cow<'t, str> {
+    /// A character is masked when any of its bytes is.
+    fn masked(&self, mask_of: impl Fn(Shown) -> Mask) -> Cow<'t, str> {
         if self.edges.is_empty() {
             return Cow::Borrowed(self.text);
         }
         let mut masked = String::with_capacity(self.text.len());
-        let (mut values, mut findings, mut replacement) = (0, 0, None);
+        let (mut depth, mut last, mut stretch) = (0, 0, None::<Stretch>);
         for (at, character) in self.text.char_indices() {
-            let (mut has_value, mut has_finding, mut class) = (false, false, None);
+            let mut is_covered = false;
             for edge in &self.edges[at..at + character.len_utf8()] {
-                values += edge.values;
-                findings += edge.findings;
-                has_value |= values > 0;
-                has_finding |= findings > 0;
-                class = class.or(edge.class);
+                depth += edge.change;
+                is_covered |= depth > 0;
+                if let Some((end, shown)) = edge.longest {
+                    stretch.get_or_insert_with(Stretch::begin).take(end, mask_of(shown));
+                }
             }
-            if has_value {
-                replacement = Some(REDACTED);
-            } else if has_finding {
-                replacement = replacement.or(class.map(Detector::replacement)).or(Some(REDACTED));
+            if is_covered {
+                last = at;
             } else {
-                masked += replacement.take().unwrap_or_default();
+                masked.extend(stretch.take().map(|stretch| stretch.replacement(last)));
                 masked.push(character);
             }
         }
-        masked += replacement.unwrap_or_default();
+        masked.extend(stretch.map(|stretch| stretch.replacement(last)));
         Cow::Owned(masked)
     }
 }
@@ -184,8 +219,16 @@ mod tests {
     /// A canary that every encoding changes.
     const CANARY: &str = "can+ary é\"/\\ü~?>?";
 
+    /// What stands for the values of these tests.
+    const MASK: &str = "[redacted:value]";
+
+    fn masker<T: AsRef<[u8]>>(values: impl IntoIterator<Item = T>) -> TextMasker {
+        let values = values.into_iter().map(|value| (value.as_ref().to_vec(), Mask::of_kind("value")));
+        TextMasker::of(values, false)
+    }
+
     fn mask(values: &[&str], text: &str) -> String {
-        TextMasker::new(values).mask(text).into_owned()
+        masker(values).mask(text).into_owned()
     }
 
     fn forms(value: &str) -> Vec<String> {
@@ -225,7 +268,7 @@ mod tests {
         for form in forms(CANARY) {
             for text in [form.clone(), format!("Error: bad value <{form}> in field"), format!("x={form}&y=1")] {
                 let masked = mask(&[CANARY], &text);
-                assert!(masked.contains(REDACTED), "{text} became {masked}");
+                assert!(masked.contains(MASK), "{text} became {masked}");
                 assert!(!forms(CANARY).iter().any(|form| masked.contains(form.as_str())), "{text} became {masked}");
             }
         }
@@ -233,10 +276,13 @@ mod tests {
 
     #[test]
     fn d2_all_of_a_value_is_masked_and_nothing_else() {
-        assert_eq!(mask(&["secret"], "my secret, and secretsecret."), "my [redacted], and [redacted].");
-        assert_eq!(mask(&["secret"], "%73ecret \\u0073ecret 736563726574"), "[redacted] [redacted] [redacted]");
-        assert_eq!(mask(&["secret"], "basic c2VjcmV0 end"), "basic [redacted] end");
-        assert_eq!(mask(&["  secret\n"], "(secret)"), "([redacted])");
+        assert_eq!(mask(&["secret"], "my secret, and secretsecret."), "my [redacted:value], and [redacted:value].");
+        assert_eq!(
+            mask(&["secret"], "%73ecret \\u0073ecret 736563726574"),
+            "[redacted:value] [redacted:value] [redacted:value]"
+        );
+        assert_eq!(mask(&["secret"], "basic c2VjcmV0 end"), "basic [redacted:value] end");
+        assert_eq!(mask(&["  secret\n"], "(secret)"), "([redacted:value])");
     }
 
     #[test]
@@ -244,7 +290,7 @@ mod tests {
         for before in ["", "x", "xx", "xxx", "a/", "id=0"] {
             for form in [STANDARD.encode("api-key-canary"), hex::encode("api-key-canary")] {
                 let masked = mask(&["api-key-canary"], &format!("{before}{form}"));
-                assert!(masked.starts_with(before) && masked.contains(REDACTED), "{before}{form} became {masked}");
+                assert!(masked.starts_with(before) && masked.contains(MASK), "{before}{form} became {masked}");
             }
         }
     }
@@ -252,41 +298,44 @@ mod tests {
     #[test]
     fn d2_a_value_in_base64_is_masked_across_line_breaks() {
         let encoded = STANDARD.encode("api-key-canary");
-        assert_eq!(mask(&["api-key-canary"], &format!("({}\r\n{})", &encoded[..8], &encoded[8..])), "([redacted]=)");
+        assert_eq!(
+            mask(&["api-key-canary"], &format!("({}\r\n{})", &encoded[..8], &encoded[8..])),
+            "([redacted:value]=)"
+        );
     }
 
     #[test]
     fn d2_values_that_overlap_are_masked_to_their_last_character() {
-        assert_eq!(mask(&["abcd", "cdef"], "xabcdefx"), "x[redacted]x");
-        assert_eq!(mask(&["bcde", "abcdefgh"], "abcdefgx abcdefgh"), "a[redacted]fgx [redacted]");
-        assert_eq!(mask(&["cdefg", "defg", "efghi"], "abcdefgh"), "ab[redacted]h");
+        assert_eq!(mask(&["abcd", "cdef"], "xabcdefx"), "x[redacted:value]x");
+        assert_eq!(mask(&["bcde", "abcdefgh"], "abcdefgx abcdefgh"), "a[redacted:value]fgx [redacted:value]");
+        assert_eq!(mask(&["cdefg", "defg", "efghi"], "abcdefgh"), "ab[redacted:value]h");
     }
 
     #[test]
     fn d2_a_value_of_fewer_than_four_characters_is_not_masked_in_texts() {
         assert_eq!(mask(&["abc", "é", "üüü", ""], "abc é üüü"), "abc é üüü");
-        assert_eq!(mask(&["üüüü"], "üüüü"), REDACTED);
-        assert_eq!(mask(&["1234"], "pin 1234"), "pin [redacted]");
+        assert_eq!(mask(&["üüüü"], "üüüü"), MASK);
+        assert_eq!(mask(&["1234"], "pin 1234"), "pin [redacted:value]");
     }
 
     #[test]
     fn d2_a_secret_that_is_no_text_is_masked_too() {
         let secret = [0xff, 0xfe, 0x80, 0x01, 0xc3];
-        let masker = TextMasker::new([secret]);
-        assert_eq!(masker.mask(&format!("k={};", STANDARD.encode(secret))), "k=[redacted]=;");
-        assert_eq!(masker.mask(&hex::encode_upper(secret)), REDACTED);
+        let masker = masker([secret]);
+        assert_eq!(masker.mask(&format!("k={};", STANDARD.encode(secret))), "k=[redacted:value]=;");
+        assert_eq!(masker.mask(&hex::encode_upper(secret)), MASK);
     }
 
     #[test]
     fn d2_too_many_values_mask_the_text_whole() {
         let values: Vec<String> = (0..100_000).map(|n| format!("value-{n}")).collect();
-        assert_eq!(TextMasker::new(&values).mask("all of it"), "[redacted: 9 bytes of text]");
+        assert_eq!(masker(&values).mask("all of it"), "[redacted: 9 bytes of text]");
     }
 
     #[test]
     fn d2_a_long_text_of_nothing_but_values_is_masked() {
         let values: Vec<String> = (4..600).map(|length| "a".repeat(length)).collect();
-        assert_eq!(TextMasker::new(&values).mask(&"a".repeat(64 << 10)), REDACTED);
+        assert_eq!(masker(&values).mask(&"a".repeat(64 << 10)), MASK);
     }
 
     proptest! {
@@ -296,7 +345,7 @@ mod tests {
             prop_assume!(value.chars().count() >= 4);
             for form in forms(value) {
                 let masked = mask(&[value], &format!("{before}|{form}|{after}"));
-                prop_assert!(masked.contains(REDACTED), "{} in {} became {}", value, form, masked);
+                prop_assert!(masked.contains(MASK), "{} in {} became {}", value, form, masked);
                 prop_assert!(!masked.contains(value));
             }
         }

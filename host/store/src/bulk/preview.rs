@@ -89,7 +89,7 @@ fn preview(connection: &Connection, keys: &Keys, settings: &BulkSettings) -> Res
             (Ok(_), Some(bulk)) => Some(waiting_elsewhere(bulk)),
             (Ok(target), None) => {
                 let request = settings.replay_of(DeadLetterId(letter.id), target.version.clone());
-                match decide(connection, &request, &candidates)? {
+                match decide(connection, keys, &request, &candidates)? {
                     Decision::Go { .. } => None,
                     Decision::No(answer) => answer.refusal(DeadLetterId(letter.id)),
                 }

@@ -96,6 +96,7 @@ async fn die_and_replay(queue: &Queue, claimed: &Claimed, version: &HandlerVersi
         panic!("it did not die")
     };
     let request = ReplayRequest {
+        bulk_replay: None,
         dead_letter: DeadLetterId(letter),
         handler: HandlerName::new("h").unwrap(),
         version: Some(version.clone()),

@@ -85,7 +85,7 @@ async fn o2_what_an_open_incident_covers_is_counted_on_it_and_counting_starts_an
     assert_eq!(paged(&queue).await, pairs(&[("a", 1), ("a", 2), ("a", 1)]));
     let last = queue.store.pages(None, 1).await.unwrap().items.remove(0);
     assert_eq!((last.previous_incident, last.incident), (Some(whole), None));
-    let audited = queue.store.audit(None, 10).await.unwrap().items;
+    let audited = queue.store.audit(leasehold_store::AuditFilter::default(), 10).await.unwrap().items;
     let actions: Vec<_> = audited.iter().rev().map(|entry| entry.action.as_str()).skip(2).collect();
     assert_eq!(actions, ["incident.open", "incident.open", "incident.close", "incident.close"]);
 }

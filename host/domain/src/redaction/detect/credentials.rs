@@ -10,19 +10,29 @@ use super::{Detector, Report, follows_word, places, run_end};
 /// The longest name of a parameter that is looked at.
 const NAME_MAX: usize = 40;
 /// Parameters of URLs that carry a secret, in lower case.
-const SECRET_PARAMETERS: [&str; 18] = [
+const SECRET_PARAMETERS: [&str; 28] = [
+    "access_key",
     "access_token",
+    "accesstoken",
+    "api-key",
     "api_key",
     "apikey",
-    "api-key",
+    "auth",
     "auth_token",
+    "authtoken",
     "client_secret",
     "id_token",
+    "jwt",
     "key",
     "passwd",
     "password",
+    "private_token",
+    "pwd",
     "refresh_token",
     "secret",
+    "secret_key",
+    "session",
+    "sessionid",
     "sig",
     "signature",
     "token",
@@ -30,6 +40,8 @@ const SECRET_PARAMETERS: [&str; 18] = [
     "x-amz-signature",
     "x-goog-signature",
 ];
+/// Settings that carry a secret wherever they stand, such as in the address of a database, in lower case.
+const SECRET_SETTINGS: [&[u8]; 5] = [b"password", b"passwd", b"pwd", b"client_secret", b"secret_key"];
 
 /// Finds what follows `Bearer` (RFC 6750) and `Basic` (RFC 7617), as far as it is no word of a sentence.
 pub(super) fn in_headers(text: &[u8], report: Report<'_>) {
@@ -101,5 +113,28 @@ pub(super) fn in_queries(text: &[u8], report: Report<'_>) {
             report(Detector::Credential, start..end);
             read_to = end;
         }
+    }
+}
+
+/// Finds the values of settings such as `host=db password=hunter2` and `{"password": "hunter2"}`.
+pub(super) fn in_settings(text: &[u8], report: Report<'_>) {
+    let is_quote = |byte: &u8| b"\\'\"".contains(byte);
+    for (at, &byte) in text.iter().enumerate().filter(|(_, byte)| b"=:".contains(byte)) {
+        let quotes = text[..at].iter().rev().take(2).take_while(|byte| is_quote(byte)).count();
+        let name_end = at - quotes;
+        let name = text[name_end.saturating_sub(NAME_MAX)..name_end].to_ascii_lowercase();
+        let Some(setting) = SECRET_SETTINGS.iter().find(|setting| name.ends_with(setting)) else { continue };
+        if follows_word(text, name_end - setting.len()) {
+            continue;
+        }
+        let spaces = text[at + 1..].iter().take(2).take_while(|&&byte| byte == b' ').count();
+        let opening = text[at + 1 + spaces..].iter().take(2).take_while(|byte| is_quote(byte)).count();
+        // Without quotes, what follows a colon may be the rest of a sentence, and what follows a space another word.
+        if opening == 0 && (byte == b':' || spaces > 0) {
+            continue;
+        }
+        let start = at + 1 + spaces + opening;
+        let end = run_end(text, start, |byte| !byte.is_ascii_whitespace() && !b"&;\"'<>\\`,)".contains(&byte));
+        report(Detector::Credential, start..end);
     }
 }

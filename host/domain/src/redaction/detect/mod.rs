@@ -10,7 +10,7 @@ mod tests;
 
 use std::{fmt, ops::Range};
 
-use super::decode::{Decoded, for_each_unescaped};
+use super::decode::{Decoded, for_each_plain_reading};
 
 /// A form that is looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,18 +48,9 @@ impl Detector {
         }
     }
 
-    /// What stands in the place of what it found.
-    pub const fn replacement(self) -> &'static str {
-        match self {
-            Self::Email => "[redacted:email]",
-            Self::Card => "[redacted:card]",
-            Self::Iban => "[redacted:iban]",
-            Self::Phone => "[redacted:phone]",
-            Self::Jwt => "[redacted:jwt]",
-            Self::Pem => "[redacted:pem]",
-            Self::ApiKey => "[redacted:api-key]",
-            Self::Credential => "[redacted:credential]",
-        }
+    /// Whether equal values are worth knowing and so many are possible that guessing one is work.
+    pub(super) const fn identifies_somebody(self) -> bool {
+        matches!(self, Self::Email | Self::Iban | Self::Phone)
     }
 }
 
@@ -85,14 +76,20 @@ pub fn detect(text: &str) -> impl Iterator<Item = Finding> + use<> {
     findings.into_iter()
 }
 
-/// Visits the findings in a text as it stands and with escapes resolved: where they stand in the text, and what they are
-/// without the escapes.
+/// What a value looks like from its first to its last byte.
+pub(super) fn class_of_whole(value: &str) -> Option<Detector> {
+    let findings = find(value.trim_ascii().as_bytes());
+    findings.into_iter().find(|finding| finding.range.len() == value.trim_ascii().len()).map(|finding| finding.class)
+}
+
+/// Visits the findings in a text as it stands, with escapes resolved and in what is base64 of a text: where they stand in
+/// the text, and what they are in the clear.
 pub(super) fn for_each_finding(text: &str, mut visit: impl FnMut(Finding, &[u8])) {
     for finding in find(text.as_bytes()) {
         let value = &text.as_bytes()[finding.range.clone()];
         visit(finding.clone(), value);
     }
-    for_each_unescaped(text, |reading: &Decoded| {
+    for_each_plain_reading(text, |reading: &Decoded| {
         for Finding { range, class } in find(&reading.bytes) {
             let (start, end) = reading.source(range.start, range.end - 1);
             visit(Finding { range: start..end, class }, &reading.bytes[range]);
@@ -111,9 +108,11 @@ fn find(text: &[u8]) -> Vec<Finding> {
         secrets::json_web_tokens,
         secrets::pem_blocks,
         secrets::api_keys,
+        secrets::webhooks,
         credentials::in_headers,
         credentials::in_authorities,
         credentials::in_queries,
+        credentials::in_settings,
     ];
     for detector in detectors {
         detector(text, &mut |class, range| {

@@ -73,7 +73,14 @@ fn is_card(digits: &[u8]) -> bool {
         [5 | 6, ..] => (13..=19).contains(&digits.len()),
         _ => false,
     };
-    fits && luhn_sum(digits).is_multiple_of(10)
+    fits && luhn_sum(digits).is_multiple_of(10) && !is_article(digits)
+}
+
+/// Whether these are the 13 digits of an article or a book (GTIN-13), whose check digit is another.
+fn is_article(digits: &[u8]) -> bool {
+    let weighted =
+        digits.iter().enumerate().map(|(place, &digit)| u32::from(digit) * if place % 2 == 0 { 1 } else { 3 });
+    digits.len() == 13 && weighted.sum::<u32>().is_multiple_of(10)
 }
 
 fn luhn_sum(digits: &[u8]) -> u32 {

@@ -22,16 +22,25 @@ fn is_punctuation(byte: u8) -> bool {
     !byte.is_ascii_alphanumeric() && byte < 0x80 && byte != b'_'
 }
 
-/// The end of what could be a domain, without a full stop or a hyphen that ends a sentence.
+/// The end of what could be a domain, without a full stop or a hyphen that ends a sentence, or the ending of a file that
+/// has an address for its name.
 fn domain_end(text: &[u8], start: usize) -> usize {
     let end = run_end(text, start, |byte| is_label(byte) || byte == b'.');
     let kept = text[start..end].iter().rposition(|byte| !b".-".contains(byte));
-    kept.map_or(start, |last| start + last + 1)
+    let end = kept.map_or(start, |last| start + last + 1);
+    let name = text[start..end].iter().rposition(|&byte| byte == b'.');
+    let file =
+        name.filter(|dot| FILE_ENDINGS.iter().any(|ending| text[start + dot + 1..end].eq_ignore_ascii_case(ending)));
+    file.map_or(end, |dot| start + dot)
 }
 
 fn is_label(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte >= 0x80 || byte == b'-'
 }
+
+/// Endings of files such as `icon@2x.png` that are no top-level domains.
+const FILE_ENDINGS: [&[u8]; 13] =
+    [b"css", b"gif", b"html", b"jpeg", b"jpg", b"js", b"json", b"log", b"png", b"toml", b"txt", b"wasm", b"webp"];
 
 /// Two labels and more, of which the last is no number. What begins with a version, as in `name@1.2.3.wasm`, is none.
 fn is_domain(domain: &[u8]) -> bool {
@@ -46,6 +55,11 @@ fn is_domain(domain: &[u8]) -> bool {
         && (is_top_level || last.starts_with(b"xn--"))
 }
 
+/// How many digits a number that begins with `00` has at least.
+const NATIONAL_MIN: usize = 10;
+/// How many digits a number has at least in which nothing but one full stop stands.
+const DECIMAL_MIN: usize = 11;
+
 /// Finds numbers with `+`, and those with `00` that are long enough to be no number of an order (E.164: 15 digits at
 /// most, of which the first is not 0).
 pub(super) fn phone_numbers(text: &[u8], report: Report<'_>) {
@@ -53,7 +67,7 @@ pub(super) fn phone_numbers(text: &[u8], report: Report<'_>) {
     while at < text.len() {
         let prefix = match &text[at..] {
             [b'+', ..] if !follows_word(text, at) => Some((1, 8)),
-            [b'0', b'0', ..] if !continues(text, at) => Some((2, 10)),
+            [b'0', b'0', ..] if !continues(text, at) => Some((2, NATIONAL_MIN)),
             _ => None,
         };
         let end = prefix.and_then(|(length, digits_min)| phone_end(text, at + length, digits_min));
@@ -76,15 +90,31 @@ fn phone_end(text: &[u8], start: usize, digits_min: usize) -> Option<usize> {
     if !matches!(text[first], b'1'..=b'9') {
         return None;
     }
-    let (mut digits, mut end, mut at) = (0, first, first);
+    let (mut digits, mut end, mut at, mut groups) = (0, first, first, 0);
+    let is_decimal = |end: usize| text[first..end].iter().filter(|byte| !byte.is_ascii_digit()).eq(b".");
     loop {
         let group = text[at..].iter().take(16).take_while(|byte| byte.is_ascii_digit()).count();
-        if group == 0 || digits + group > 15 {
+        if group == 0 {
             break;
         }
-        (digits, end) = (digits + group, at + group);
+        if digits + group > 15 {
+            // A number that only `00` begins goes on as something else, such as a parcel's.
+            return (digits >= digits_min && digits_min < NATIONAL_MIN && groups > 0).then_some(end);
+        }
+        (digits, end, groups) = (digits + group, at + group, groups + 1);
         at = end + text[end..].iter().take(2).take_while(|byte| b" -./()".contains(byte)).count();
     }
-    let goes_on = is_word_at(text, end) || text.get(end) == Some(&b'-') && is_word_at(text, end + 1);
+    let goes_on = is_word_at(text, end)
+        || text.get(end) == Some(&b'-') && is_word_at(text, end + 1)
+        || is_price(&text[first..end], &text[end..]);
+    // A number with nothing but one full stop is a coordinate or a price unless it is as long as few of these are.
+    let digits_min = if is_decimal(end) { digits_min.max(DECIMAL_MIN) } else { digits_min };
     (digits >= digits_min && !goes_on).then_some(end)
+}
+
+/// Whether this is an amount such as `+12.345.678,00`.
+fn is_price(number: &[u8], after: &[u8]) -> bool {
+    let is_grouped = number.iter().all(|&byte| byte.is_ascii_digit() || byte == b'.');
+    let cents = after.iter().skip(1).take(3).take_while(|byte| byte.is_ascii_digit()).count();
+    is_grouped && after.first() == Some(&b',') && cents == 2
 }

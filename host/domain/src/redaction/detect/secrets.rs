@@ -80,35 +80,77 @@ fn is_dotted(byte: u8) -> bool {
     is_token(byte) || byte == b'.'
 }
 
+fn is_base64(byte: u8) -> bool {
+    is_token(byte) || b"+/=".contains(&byte)
+}
+
 const ANY: usize = usize::MAX;
 
-static KEY_FORMS: [KeyForm; 27] = [
+/// Each prefix with how many characters follow; none of them begins another.
+static KEY_FORMS: [KeyForm; 58] = [
+    // Payment.
     key("sk_live_", 10, ANY, is_token),
     key("sk_test_", 10, ANY, is_token),
     key("rk_live_", 10, ANY, is_token),
     key("rk_test_", 10, ANY, is_token),
-    key("whsec_", 16, ANY, is_token),
+    key("whsec_", 16, ANY, is_base64),
+    key("sq0atp-", 22, ANY, is_token),
+    key("sq0csp-", 22, ANY, is_token),
+    key("shpat_", 32, 32, is_token),
+    key("shpca_", 32, 32, is_token),
+    key("shppa_", 32, 32, is_token),
+    key("shpss_", 32, 32, is_token),
+    // Clouds.
     key("AKIA", 16, 16, is_upper),
     key("ASIA", 16, 16, is_upper),
+    key("AIza", 35, ANY, is_token),
+    key("ya29.", 20, ANY, is_dotted),
+    key("GOCSPX-", 20, ANY, is_token),
+    key("AccountKey=", 40, ANY, is_base64),
+    key("SharedAccessKey=", 40, ANY, is_base64),
+    key("dop_v1_", 32, ANY, is_token),
+    key("doo_v1_", 32, ANY, is_token),
+    key("dor_v1_", 32, ANY, is_token),
+    key("hvs.", 20, ANY, is_dotted),
+    key("dapi", 32, 32, is_token),
+    // Chat.
+    key("xoxa-", 10, ANY, is_token),
+    key("xoxb-", 10, ANY, is_token),
+    key("xoxe-", 10, ANY, is_token),
+    key("xoxe.xox", 10, ANY, is_dotted),
+    key("xoxp-", 10, ANY, is_token),
+    key("xoxr-", 10, ANY, is_token),
+    key("xoxs-", 10, ANY, is_token),
+    key("xapp-", 10, ANY, is_token),
+    // Code hosting and packages.
     key("ghp_", 20, ANY, is_token),
     key("gho_", 20, ANY, is_token),
     key("ghu_", 20, ANY, is_token),
     key("ghs_", 20, ANY, is_token),
     key("ghr_", 20, ANY, is_token),
     key("github_pat_", 20, ANY, is_token),
-    key("glpat-", 16, ANY, is_token),
-    key("xoxa-", 10, ANY, is_token),
-    key("xoxb-", 10, ANY, is_token),
-    key("xoxe-", 10, ANY, is_token),
-    key("xoxp-", 10, ANY, is_token),
-    key("xoxr-", 10, ANY, is_token),
-    key("xoxs-", 10, ANY, is_token),
-    key("AIza", 35, ANY, is_token),
+    key("glpat-", 16, ANY, is_dotted),
+    key("glptt-", 16, ANY, is_token),
+    key("glrt-", 16, ANY, is_dotted),
+    key("gldt-", 16, ANY, is_token),
+    key("ATBB", 24, ANY, is_token),
+    key("ATATT3x", 20, ANY, is_token),
+    key("npm_", 36, 36, is_token),
+    key("pypi-AgEI", 20, ANY, is_token),
+    key("dckr_pat_", 20, ANY, is_token),
+    // Mail, models and others.
     key("SG.", 40, ANY, is_dotted),
+    key("xkeysib-", 20, ANY, is_token),
     key("sk-ant-", 20, ANY, is_token),
     key("sk-proj-", 20, ANY, is_token),
-    key("npm_", 36, 36, is_token),
-    key("dop_v1_", 32, ANY, is_token),
+    key("sk-svcacct-", 20, ANY, is_token),
+    key("hf_", 30, ANY, is_token),
+    key("glsa_", 20, ANY, is_token),
+    key("sntrys_", 20, ANY, is_base64),
+    key("lin_api_", 20, ANY, is_token),
+    key("PMAK-", 20, ANY, is_token),
+    key("AGE-SECRET-KEY-1", 40, ANY, is_upper),
+    // Leasehold's own.
     key(crate::token::PREFIX, crate::token::SECRET_CHARACTERS, ANY, is_token),
 ];
 
@@ -129,6 +171,24 @@ pub(super) fn api_keys(text: &[u8], report: Report<'_>) {
         if (form.rest_min..=form.rest_max).contains(&(end - found.end())) && !is_cut_short {
             report(Detector::ApiKey, found.start()..end);
             read_to = end;
+        }
+    }
+}
+
+/// Addresses that let whoever knows them write, by what stands before their secret part.
+const WEBHOOKS: [&[u8]; 4] = [
+    b"hooks.slack.com/services/",
+    b"discord.com/api/webhooks/",
+    b"discordapp.com/api/webhooks/",
+    b"api.telegram.org/bot",
+];
+
+/// Finds the secret part of addresses of webhooks.
+pub(super) fn webhooks(text: &[u8], report: Report<'_>) {
+    for before in WEBHOOKS {
+        for start in places(text, before).map(|place| place + before.len()) {
+            let end = run_end(text, start, |byte| is_token(byte) || b"/:".contains(&byte));
+            report(Detector::Credential, start..end);
         }
     }
 }
