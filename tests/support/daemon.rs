@@ -101,6 +101,13 @@ impl Daemon {
         self.wait_for_log_after(seen, "ready socket");
     }
 
+    /// Starts the process and waits until it is ready or has ended; answers whether it is ready.
+    pub fn run_or_end(&mut self) -> bool {
+        let seen = self.log.len();
+        self.spawn();
+        self.log.wait_for(seen, "ready socket").is_ok()
+    }
+
     /// Starts the process and does not wait.
     pub fn spawn(&mut self) {
         assert!(self.process.is_none(), "the daemon runs already");

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Far longer than any of these commands takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// More than the daemon has threads for requests and leases.
 const PUSHES: usize = 3;
 
