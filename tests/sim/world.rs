@@ -59,7 +59,7 @@ pub fn options(directory: &TempDir) -> StoreOptions {
         key_file: directory.path().join("leasehold.key"),
         durability: Durability::Full,
         // Often enough that a kill finds the log at all of its stages.
-        wal_autocheckpoint_pages: 100,
+        wal_autocheckpoint_pages: 200,
     }
 }
 

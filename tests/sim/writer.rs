@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use leasehold_domain::{JobKey, Kind, TimestampMs};
-use leasehold_store::{EnqueueAnswer, EnqueueJob, Store, StoreError};
+use leasehold_store::{EnqueueAnswer, EnqueueJob, Store, StoreError, StoreOptions};
 use rusqlite::{Connection, ffi};
 use tempfile::TempDir;
 
@@ -43,7 +43,9 @@ impl Queue {
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let disk = Disk::under_directory(directory.path(), 1);
-        let store = Store::open(&options(&directory)).unwrap();
+        // Commits are counted, so none of them moves the log into the database as well.
+        let options = StoreOptions { wal_autocheckpoint_pages: 100_000, ..options(&directory) };
+        let store = Store::open(&options).unwrap();
         let queue = Self { store, disk, directory };
         queue.enqueue("first", START_MS).await.unwrap();
         queue

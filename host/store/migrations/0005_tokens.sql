@@ -21,6 +21,3 @@ CREATE UNIQUE INDEX tokens_by_name ON tokens (name) WHERE revoked_at IS NULL;
 
 CREATE INDEX audit_by_actor   ON audit (actor, id);
 CREATE INDEX audit_by_subject ON audit (subject, id);
-
--- Open dead letters are counted by kind.
-CREATE INDEX dead_letters_open_by_kind ON dead_letters (kind) WHERE state = 'open';

@@ -511,7 +511,7 @@ pub(crate) fn replays_of(
 ) -> Result<Vec<ReplayRecord>, StoreError> {
     let mut statement = connection.prepare_cached(
         "SELECT id, dead_letter_id, number, actor, reason, override_reason, at, version, digest, payload_corrected,
-                result, ended_at, bulk_replay_id, payload_digest_before, payload_digest_after,
+                result, ended_at, bulk_replay_id, payload_digest_before, payload_digest_after
          FROM replays WHERE job_id = ?1 ORDER BY id",
     )?;
     let rows = statement.query_map([job.0], |row| {
@@ -526,7 +526,7 @@ pub(crate) fn replays_of(
             version: row.get(7)?,
             digest: Digest::from_bytes(row.get(8)?),
             payload_corrected: row.get(9)?,
-            payload_digests: shown_digests(keys, job, row.get(12)?, row.get(13)?),
+            payload_digests: shown_digests(keys, job, row.get(13)?, row.get(14)?),
             result: row.get(10)?,
             ended_at_ms: row.get(11)?,
             bulk_replay: row.get::<_, Option<i64>>(12)?.map(BulkReplayId),
