@@ -73,7 +73,7 @@ fn everything_dies(daemon: &Daemon) {
     }
     daemon.wait_for_log_lines(ORDERS + HOSTILE, "a job died");
     let groups = daemon.ask(&["dlq", "groups"]).json();
-    let counts = groups["items"].as_array().unwrap().iter().map(|group| group["count"].as_u64().unwrap());
+    let counts = groups["items"].as_array().unwrap().iter().map(|group| group["open_dead_letters"].as_u64().unwrap());
     assert_eq!(counts.sum::<u64>(), u64::try_from(ORDERS + HOSTILE).unwrap(), "{groups}");
 }
 
@@ -96,7 +96,7 @@ fn the_fix_is_rehearsed_and_put_in(daemon: &Daemon, provider: &Server) {
     let answers = daemon.directory().join("answers.jsonl");
     let answer = json!({ "method": "POST", "url": format!("{}/receipts", provider.url()), "status": 201 });
     std::fs::write(&answers, answer.to_string()).unwrap();
-    let options = ["--version", "1.1.0", "--answers", answers.to_str().unwrap()];
+    let options = ["--version", "charge-card@1.1.0", "--answers", answers.to_str().unwrap()];
     let report = daemon.ask(&[&["dlq", "rehearse", &letter], &options[..]].concat()).json();
     let steps: Vec<_> = events(&report, "step_begun").map(|event| (&event["step"], &event["found"])).collect();
     assert_eq!(steps[0], (&json!("charge"), &json!("applied")), "{report}");
@@ -141,7 +141,8 @@ fn all_but_the_hostile_end_well(daemon: &Daemon, bulks: &[String]) {
         let shown = daemon.ask(&["replays", "show", bulk]).json();
         assert_eq!(shown["state"], "done", "{shown}");
     }
-    let done: usize = daemon.database().one::<i64>("SELECT count(*) FROM ended_jobs WHERE state = 'done'").try_into().unwrap();
+    let done: usize =
+        daemon.database().one::<i64>("SELECT count(*) FROM ended_jobs WHERE state = 'done'").try_into().unwrap();
     assert_eq!(done, ORDERS);
     let replayed_twice = "SELECT dead_letter_id FROM replays GROUP BY dead_letter_id HAVING count(*) > 1";
     assert!(daemon.database().all::<i64>(replayed_twice).is_empty());

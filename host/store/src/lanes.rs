@@ -53,6 +53,10 @@ pub(crate) fn hold(connection: &Connection, id: i64) -> Result<(), StoreError> {
 /// sorts come on top of the count: suspects, which may have to wait for a suspect of another lane, and as many replays,
 /// which may be all that runs while there is no current version. What was let go in vain is held again.
 pub(crate) fn let_go(connection: &Connection, kind: &str, lane: Option<&str>, count: i64) -> Result<(), StoreError> {
+    // Most lanes hold nothing back; the end of an attempt costs those no more than a look.
+    if !connection.prepare_cached(HOLDS)?.exists(params![kind, lane])? {
+        return Ok(());
+    }
     for sorts in [SUSPECTS, REPLAYS, ALL] {
         connection
             .prepare_cached(&format!("UPDATE jobs SET state = 1, held = 0 WHERE id IN ({sorts})"))?
@@ -61,6 +65,7 @@ pub(crate) fn let_go(connection: &Connection, kind: &str, lane: Option<&str>, co
     Ok(())
 }
 
+const HOLDS: &str = "SELECT 1 FROM jobs INDEXED BY jobs_held WHERE held = 1 AND kind = ?1 AND lane IS ?2";
 // Told which indexes to take: a lane can have a long backlog, and there are few suspects and replays.
 const SUSPECTS: &str = "SELECT id FROM jobs INDEXED BY jobs_suspects
     WHERE unclean_stops >= 2 AND held = 1 AND kind = ?1 AND lane IS ?2 AND ?3 > 0";

@@ -297,9 +297,10 @@ fn show(connection: &Connection, keys: Option<&Keys>, id: JobId) -> Result<Optio
 }
 
 fn payload_digest(connection: &Connection, keys: &Keys, job: JobId) -> Result<String, StoreError> {
+    // Of the ended ones first, so that damage to the others hides none of them: the second table is read only if need be.
     let digest: Vec<u8> = connection
         .prepare_cached(
-            "SELECT payload_digest FROM jobs WHERE id = ?1 UNION ALL SELECT payload_digest FROM ended_jobs WHERE id = ?1",
+            "SELECT payload_digest FROM ended_jobs WHERE id = ?1 UNION ALL SELECT payload_digest FROM jobs WHERE id = ?1",
         )?
         .query_row([job.0], |row| row.get(0))?;
     Ok(shown_digest(keys, job.0, &digest))

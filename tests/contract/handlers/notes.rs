@@ -152,7 +152,7 @@ fn d2_a_note_is_redacted_before_it_is_written() {
         let mut told = note(subject, CANARY);
         told["text"] = json!(CANARY);
         assert_eq!(run(&daemon, &json!({ "notes": [told], "in_step": in_step })).1, "done");
-        assert_eq!(notes(&daemon, subject)[0]["text"], "[redacted]");
+        assert_eq!(notes(&daemon, subject)[0]["text"], "[redacted:text ~32]");
     }
     let rows = daemon.database().all::<String>("SELECT text || quote(key_digest) FROM job_notes").join("\n");
     assert!(!rows.contains("c4nary"), "{rows}");

@@ -419,9 +419,9 @@ fn r6_who_may_only_look_can_preview_and_not_start() {
     daemon.write_config(&with("view"));
     daemon.ask(&["reload"]).json();
     assert_eq!(preview(&daemon, &[])["replayable"], 1);
-    assert_eq!(ask_for(&daemon, &[]).refusal(), "forbidden");
+    assert_eq!(ask_for(&daemon, &[]).refusal(), "role_required");
     for act in ["stop", "resume"] {
-        assert_eq!(daemon.ask(&["replays", act, "1"]).refusal(), "forbidden");
+        assert_eq!(daemon.ask(&["replays", act, "1"]).refusal(), "role_required");
     }
     assert_eq!(daemon.ask(&["replays", "ls"]).json()["items"], json!([]));
 }
