@@ -8,6 +8,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
 };
 
 use rusqlite::ffi;
@@ -17,6 +18,9 @@ use crate::{random::Random, vfs};
 
 /// What a disk writes whole.
 pub const SECTOR_BYTES: u64 = 512;
+
+/// Far longer than any commit takes.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What SQLite asks of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -186,7 +190,9 @@ impl Disk {
     /// Waits until a sync waits.
     pub fn wait_until_held(&self) {
         let is_coming = |state: &mut State| state.hold != Hold::Waiting;
-        drop(self.changed.wait_while(self.lock(), is_coming).unwrap_or_else(PoisonError::into_inner));
+        let waited = self.changed.wait_timeout_while(self.lock(), PATIENCE, is_coming);
+        let (_, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        assert!(!timeout.timed_out(), "nothing was synced, although something was committed");
     }
 
     /// Lets the sync that waits go on.
