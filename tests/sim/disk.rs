@@ -191,7 +191,8 @@ impl Disk {
     pub fn wait_until_held(&self) {
         let is_coming = |state: &mut State| state.hold != Hold::Waiting;
         let waited = self.changed.wait_timeout_while(self.lock(), PATIENCE, is_coming);
-        let (_, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        drop(state);
         assert!(!timeout.timed_out(), "nothing was synced, although something was committed");
     }
 
