@@ -65,6 +65,8 @@ struct Unsynced {
     before: BTreeMap<u64, Vec<u8>>,
     bytes_before: u64,
     has_changed: bool,
+    /// Whether it was made shorter. A file system does that whole or not at all, and before what is written afterwards.
+    was_cut: bool,
 }
 
 #[derive(Default)]
@@ -239,6 +241,13 @@ impl Disk {
         }
     }
 
+    /// Notes that a file is about to be made shorter; what is gone by it was noted as a change.
+    pub fn note_cut(&self, file: &str) {
+        if let Some(unsynced) = self.lock().files.get_mut(file) {
+            unsynced.was_cut = true;
+        }
+    }
+
     /// A file was synced or is gone: what it holds is what it will hold.
     pub fn forget(&self, file: &str) {
         self.lock().files.remove(file);
@@ -287,7 +296,8 @@ impl State {
 impl Unsynced {
     /// Takes back all, none or some of what was written since the last sync, sector by sector.
     fn undo_some(&self, bytes: &mut Vec<u8>, random: &mut Random) {
-        let percent = random.pick(&[0, 20, 50, 80, 100]);
+        let was_cut = self.was_cut && random.chance(50);
+        let percent = if self.was_cut && !was_cut { 100 } else { random.pick(&[0, 20, 50, 80, 100]) };
         let bytes_now = bytes.len();
         let mut kept_up_to = 0;
         for (sector, before) in &self.before {
@@ -297,6 +307,8 @@ impl Unsynced {
                 kept_up_to = kept_up_to.max(end.min(bytes_now));
                 continue;
             }
+            // What stood there before a cut is gone with it.
+            let before = if was_cut { &[][..] } else { before };
             if bytes.len() < from + before.len() {
                 bytes.resize(from + before.len(), 0);
             }
@@ -307,7 +319,7 @@ impl Unsynced {
             bytes[from..from + before.len()].copy_from_slice(before);
         }
         // Its length is written down on its own: a file can have grown before what it grew by is there.
-        if random.chance(50) {
+        if !self.was_cut && random.chance(50) {
             let length = usize::try_from(self.bytes_before).unwrap().max(kept_up_to);
             bytes.truncate(length);
         }
