@@ -8,6 +8,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
 };
 
 use rusqlite::ffi;
@@ -17,6 +18,9 @@ use crate::{random::Random, vfs};
 
 /// What a disk writes whole.
 pub const SECTOR_BYTES: u64 = 512;
+
+/// Far longer than any commit takes.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What SQLite asks of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,6 +65,8 @@ struct Unsynced {
     before: BTreeMap<u64, Vec<u8>>,
     bytes_before: u64,
     has_changed: bool,
+    /// Whether it was made shorter. A file system does that whole or not at all, and before what is written afterwards.
+    was_cut: bool,
 }
 
 #[derive(Default)]
@@ -186,7 +192,10 @@ impl Disk {
     /// Waits until a sync waits.
     pub fn wait_until_held(&self) {
         let is_coming = |state: &mut State| state.hold != Hold::Waiting;
-        drop(self.changed.wait_while(self.lock(), is_coming).unwrap_or_else(PoisonError::into_inner));
+        let waited = self.changed.wait_timeout_while(self.lock(), PATIENCE, is_coming);
+        let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        drop(state);
+        assert!(!timeout.timed_out(), "nothing was synced, although something was committed");
     }
 
     /// Lets the sync that waits go on.
@@ -229,6 +238,13 @@ impl Disk {
         }
         for sector in sectors {
             unsynced.before.entry(sector).or_insert_with(|| read(sector));
+        }
+    }
+
+    /// Notes that a file is about to be made shorter; what is gone by it was noted as a change.
+    pub fn note_cut(&self, file: &str) {
+        if let Some(unsynced) = self.lock().files.get_mut(file) {
+            unsynced.was_cut = true;
         }
     }
 
@@ -280,7 +296,8 @@ impl State {
 impl Unsynced {
     /// Takes back all, none or some of what was written since the last sync, sector by sector.
     fn undo_some(&self, bytes: &mut Vec<u8>, random: &mut Random) {
-        let percent = random.pick(&[0, 20, 50, 80, 100]);
+        let was_cut = self.was_cut && random.chance(50);
+        let percent = if self.was_cut && !was_cut { 100 } else { random.pick(&[0, 20, 50, 80, 100]) };
         let bytes_now = bytes.len();
         let mut kept_up_to = 0;
         for (sector, before) in &self.before {
@@ -290,6 +307,8 @@ impl Unsynced {
                 kept_up_to = kept_up_to.max(end.min(bytes_now));
                 continue;
             }
+            // What stood there before a cut is gone with it.
+            let before = if was_cut { &[][..] } else { before };
             if bytes.len() < from + before.len() {
                 bytes.resize(from + before.len(), 0);
             }
@@ -300,7 +319,7 @@ impl Unsynced {
             bytes[from..from + before.len()].copy_from_slice(before);
         }
         // Its length is written down on its own: a file can have grown before what it grew by is there.
-        if random.chance(50) {
+        if !self.was_cut && random.chance(50) {
             let length = usize::try_from(self.bytes_before).unwrap().max(kept_up_to);
             bytes.truncate(length);
         }

@@ -222,6 +222,9 @@ unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, bytes: i64) -> c_int
             return code;
         }
         note_change(file, u64::try_from(bytes).unwrap(), size_of_file(file));
+        if let Some(under) = under(file) {
+            under.disk.note_cut(&under.name);
+        }
         pass!(file, xTruncate(bytes))
     }
 }
