@@ -32,7 +32,7 @@ fn main() -> anyhow::Result<()> {
             println!("  {durability}: a job's statements {sql:?}, its call {call:?}, bound {bound:.0}/s; {rate:.0}/s");
             rates.push(rate);
             ratios.push(rate / bound);
-            costs.push((process::cpu_time(daemon.id())? - cpu).as_secs_f64() * 1e6 / count(jobs));
+            costs.push(process::cpu_time(daemon.id())?.saturating_sub(cpu).as_secs_f64() * 1e6 / count(jobs));
         }
         let (rates, ratios, costs) = (Spread::of(rates), Spread::of(ratios), Spread::of(costs));
         println!(

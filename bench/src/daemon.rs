@@ -25,18 +25,19 @@ pub fn binary() -> anyhow::Result<PathBuf> {
     if let Some(binary) = BINARY.get() {
         return Ok(binary.clone());
     }
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--release", "--package", "leasehold", "--message-format", "json"]);
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--release", "--package", "leasehold", "--message-format", "json"]);
     // What cargo tells a bench of itself would have build scripts run again.
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_")) {
-        build.env_remove(name);
+        cargo.env_remove(name);
     }
-    let built = build.current_dir(env!("CARGO_MANIFEST_DIR")).stderr(Stdio::inherit()).output()?;
+    let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).stderr(Stdio::inherit()).output()?;
     ensure!(built.status.success(), "the daemon does not build");
     let messages = String::from_utf8(built.stdout)?;
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let built = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).last();
-    Ok(BINARY.get_or_init(|| built.unwrap_or_default()).clone())
+    let mut executables = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from));
+    let binary = executables.next_back().context("cargo names no executable")?;
+    Ok(BINARY.get_or_init(|| binary).clone())
 }
 
 /// A new directory on the disk that the build is on: the system's own may be memory.

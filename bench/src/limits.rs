@@ -55,7 +55,7 @@ pub fn bare_sql(directory: &Path, durability: &str, jobs: usize) -> anyhow::Resu
         connection.execute_batch("COMMIT")?;
         in_transaction(&connection, first, |id| settle(&connection, id))?;
     }
-    Ok((thread_cpu_time() - begun) / u32::try_from(jobs)?)
+    Ok(thread_cpu_time().saturating_sub(begun) / u32::try_from(jobs)?)
 }
 
 fn in_transaction(
@@ -146,7 +146,7 @@ pub fn bare_call(calls: usize) -> anyhow::Result<Duration> {
             let result = handler.call_handle(&mut store, &job(id as u64, &payload)).await?;
             anyhow::ensure!(result.is_ok(), "the handler failed: {result:?}");
         }
-        Ok((thread_cpu_time() - begun) / u32::try_from(calls)?)
+        Ok(thread_cpu_time().saturating_sub(begun) / u32::try_from(calls)?)
     })
 }
 

@@ -5,7 +5,11 @@
 pub struct Spread(Vec<f64>);
 
 impl Spread {
-    /// Takes measurements in; there has to be one at least.
+    /// Takes measurements in.
+    ///
+    /// # Panics
+    ///
+    /// When there are none.
     #[must_use]
     pub fn of(mut measurements: Vec<f64>) -> Self {
         assert!(!measurements.is_empty(), "nothing was measured");

@@ -79,8 +79,7 @@ fn everything_dies(daemon: &Daemon) {
 
 /// A page goes out at the first death and at each doubling, and none once an incident covers the kind.
 fn the_operator_is_paged_and_opens_an_incident(daemon: &Daemon, pager: &Server) -> String {
-    let pages = pager.wait_for(9);
-    assert!(pages.iter().all(|page| page.path == "/pages"));
+    assert!(pager.wait_for(9).iter().all(|page| page.path == "/pages"));
     let opened = daemon.ask(&["incidents", "open", "--kind", "charge", "--note", "orders die", "--fixed-in", "1.1.0"]);
     opened.json()["id"].to_string()
 }

@@ -35,7 +35,7 @@ pub fn hostile() -> Vec<(&'static str, Vec<u8>)> {
         format!(r#"{{{personal},"a":"\u0000"}}"#),
         format!(r#"{{{personal},"a":1e400}}"#),
         format!(r#"{{{personal},"a":"\ud800","\udc00":1}}"#),
-        format!(r#"{{{personal},{personal}}}"#),
+        format!("{{{personal},{personal}}}"),
         deep,
         long,
         format!("[{{{personal}}}]"),

@@ -83,8 +83,9 @@ async fn o6_without_a_daemon_the_error_says_what_to_do() {
 async fn o5_a_refusal_keeps_its_code_and_its_facts() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("socket");
-    let body = "{\"title\":\"Forbidden\",\"status\":403,\"code\":\"forbidden\",\"detail\":\"no\",\"needed\":\"admin\"}";
+    let body =
+        "{\"title\":\"Forbidden\",\"status\":403,\"code\":\"role_required\",\"detail\":\"no\",\"needed\":\"admin\"}";
     let _server = serve(&socket, 0, "403 Forbidden", body);
     let ClientError::Refused(problem) = Client::new(&socket).reload().await.unwrap_err() else { panic!("no refusal") };
-    assert_eq!((problem.code.as_str(), &problem.extra["needed"]), ("forbidden", &"admin".into()));
+    assert_eq!((problem.code.as_str(), &problem.extra["needed"]), ("role_required", &"admin".into()));
 }

@@ -74,6 +74,9 @@ pub(crate) fn apply(
     context: EnqueueContext,
 ) -> Result<(), StoreError> {
     let of_steps = kept(connection, keys, by.job)?;
+    if of_steps.is_empty() && of_attempt.is_empty() {
+        return Ok(());
+    }
     for effect in of_steps.iter().chain(of_attempt) {
         apply_one(connection, keys, effect, by, context)?;
     }

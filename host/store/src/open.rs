@@ -352,7 +352,7 @@ fn open_connection(path: &Path, options: &StoreOptions, is_new: bool) -> Result<
 }
 
 fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
-    let migrations = Migrations::from_iter(MIGRATIONS.iter().copied().map(M::up));
+    let migrations: Migrations<'_> = MIGRATIONS.iter().copied().map(M::up).collect();
     migrations.to_latest(connection).map_err(|error| match error {
         rusqlite_migration::Error::RusqliteError { err, .. } => err.into(),
         other => StoreError::Unexpected(format!("the schema could not be brought up to date: {other}")),
