@@ -95,7 +95,7 @@ fn the_fix_is_rehearsed_and_put_in(daemon: &Daemon, provider: &Server) {
     let answers = daemon.directory().join("answers.jsonl");
     let answer = json!({ "method": "POST", "url": format!("{}/receipts", provider.url()), "status": 201 });
     std::fs::write(&answers, answer.to_string()).unwrap();
-    let options = ["--version", "charge-card@1.1.0", "--answers", answers.to_str().unwrap()];
+    let options = ["--version", "1.1.0", "--answers", answers.to_str().unwrap()];
     let report = daemon.ask(&[&["dlq", "rehearse", &letter], &options[..]].concat()).json();
     let steps: Vec<_> = events(&report, "step_begun").map(|event| (&event["step"], &event["found"])).collect();
     assert_eq!(steps[0], (&json!("charge"), &json!("applied")), "{report}");

@@ -12,7 +12,10 @@ use leasehold_store::Store;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::{Notify, Semaphore, broadcast, watch};
 
-use crate::{alerts::Alerts, artefacts::Artefacts, clock::Clock, config::Config, metrics, running::RunningAttempts};
+use crate::{
+    alerts::Alerts, artefacts::Artefacts, clock::Clock, config::Config, maintenance::reaper::InHand, metrics,
+    running::RunningAttempts,
+};
 
 /// How many ends of jobs a waiting caller may lag behind before it looks the job up again.
 const ENDED_BACKLOG: usize = 4_096;
@@ -56,6 +59,8 @@ pub struct Daemon {
     pub(crate) scheduled: Notify,
     /// Rung when a lease may run out earlier than the reaper thinks.
     pub(crate) reap: Notify,
+    /// Leases whose worker is gone and whose settlements are on their way.
+    pub(crate) in_hand: InHand,
     /// Set once the daemon takes no further leases.
     pub(crate) stopping: AtomicBool,
     /// Held while leases are taken, until their attempts are in memory.
@@ -102,6 +107,7 @@ impl Daemon {
             claimable: Notify::new(),
             scheduled: Notify::new(),
             reap: Notify::new(),
+            in_hand: InHand::default(),
             stopping: AtomicBool::new(false),
             leasing: tokio::sync::Mutex::default(),
             rehearsals: Arc::new(Semaphore::new(REHEARSALS_MAX)),

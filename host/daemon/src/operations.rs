@@ -160,6 +160,8 @@ impl Daemon {
         let mut damaged = Vec::new();
         for row in live {
             match self.artefacts.get(row.digest).await {
+                // Until it is served again, it stays an alert.
+                Ok(_) if self.in_force().damaged.contains(&row.digest) => damaged.push(row.digest),
                 Ok(_) => self.alerts.clear(Alert::ComponentDamaged, &row.digest.to_string()),
                 Err(error) => {
                     self.alert_damage(&row, &error.into());

@@ -38,3 +38,6 @@ END;
 CREATE INDEX jobs_ready_age   ON jobs (kind, visible_at)      WHERE state = 1 OR held = 1;
 CREATE INDEX jobs_ready_bound ON jobs (kind, place, id)       WHERE state = 1 AND bound_version_id IS NOT NULL;
 CREATE INDEX jobs_held_bound  ON jobs (kind, lane, place, id) WHERE held = 1 AND bound_version_id IS NOT NULL;
+
+-- A job refers to its replay; without an index, forgetting a replay would look at every job.
+CREATE INDEX jobs_of_replays  ON jobs (replay_id)             WHERE replay_id IS NOT NULL;

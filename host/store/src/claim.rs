@@ -240,7 +240,12 @@ fn claim(connection: &Connection, request: &ClaimRequest) -> Result<Taken, Store
                 }
                 Leased::UsedUp => taken.used_up += 1,
                 Leased::LaneBlocked => {}
-                Leased::AnotherSuspectRuns | Leased::NoMemory => continue,
+                Leased::AnotherSuspectRuns => continue,
+                Leased::NoMemory => {
+                    // Within a claim there is only ever less of it.
+                    room[candidate.kind] = 0;
+                    continue;
+                }
                 Leased::KeepsItsPlace => return Ok(taken),
             }
             moved += 1;

@@ -14,7 +14,7 @@ use crate::{
     notes::{self, NoteRecord},
     originals::shown_digest,
     read::{AttemptRecord, Page, StepRecord, StepRunRecord, attempts_of, step_runs_of, steps_of},
-    replay::{ReplayRecord, replays_of},
+    replay_records::{ReplayRecord, replays_of},
     writer::Urgency,
 };
 
@@ -121,8 +121,8 @@ impl Store {
     /// How many dead letters of each kind nobody has dealt with.
     pub async fn open_letters(&self) -> Result<BTreeMap<String, u64>, StoreError> {
         self.ask(|connection| {
-            let mut statement = connection
-                .prepare_cached("SELECT kind, count(*) FROM dead_letters WHERE state = 'open' GROUP BY kind")?;
+            let mut statement =
+                connection.prepare_cached("SELECT kind, sum(letters) FROM open_dead_letters GROUP BY kind")?;
             let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
             Ok(rows.collect::<Result<_, _>>()?)
         })

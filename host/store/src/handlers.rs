@@ -125,13 +125,13 @@ impl Store {
 
     /// All stored versions, by name, in the order in which they were stored.
     pub async fn versions(&self) -> Result<Vec<VersionRow>, StoreError> {
-        self.ask(|connection| select(connection, "ORDER BY name, id", [])).await
+        self.ask_for_daemon(|connection| select(connection, "ORDER BY name, id", [])).await
     }
 
     /// One stored version.
     pub async fn version(&self, version: &HandlerVersion) -> Result<Option<VersionRow>, StoreError> {
         let version = version.clone();
-        self.ask(move |connection| find(connection, &version)).await
+        self.ask_for_daemon(move |connection| find(connection, &version)).await
     }
 }
 

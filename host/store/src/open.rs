@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// In the order in which they are applied; what has been released is never changed.
-const MIGRATIONS: &[&str] = &[
+pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_queue.sql"),
     include_str!("../migrations/0002_bulk_replays.sql"),
     include_str!("../migrations/0003_incidents.sql"),

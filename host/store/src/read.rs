@@ -13,7 +13,7 @@ use crate::{
     keys::Keys,
     notes::{self, NoteRecord},
     originals::shown_digest,
-    replay::{ReplayRecord, replays_of},
+    replay_records::{ReplayRecord, replays_of},
     rows::{ended_state, live_state},
     seal::Purpose,
 };

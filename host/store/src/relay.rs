@@ -58,7 +58,7 @@ impl Store {
     /// Rows whose jobs are durable and whose marks are not confirmed.
     pub async fn unconfirmed_rows(&self, source: &str) -> Result<Vec<String>, StoreError> {
         let source = source.to_owned();
-        self.ask(move |connection| {
+        self.ask_for_daemon(move |connection| {
             let mut statement = connection.prepare_cached("SELECT row_id FROM relayed_rows WHERE source = ?1")?;
             let rows = statement.query_map([source], |row| row.get(0))?;
             Ok(rows.collect::<Result<_, _>>()?)

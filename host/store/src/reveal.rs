@@ -91,7 +91,13 @@ impl Store {
             Found::Other(answer) => return Ok(answer),
         };
         let keys = keys.get()?;
-        let Extras { key, metadata } = Extras::open(keys, sealed.job, &sealed.extras)?;
+        // An ended job's key and metadata are let go before the letter is.
+        let extras = if sealed.extras.is_empty() {
+            Extras { key: String::new(), metadata: Vec::new() }
+        } else {
+            Extras::open(keys, sealed.job, &sealed.extras)?
+        };
+        let Extras { key, metadata } = extras;
         let payload = keys.sealer.open(Purpose::Payload, sealed.job, &sealed.payload)?.to_vec();
         let Sealed { job, kind, lane, content_type, .. } = *sealed;
         Ok(Revealed::Original(Box::new(Original { job, kind, lane, content_type, key, metadata, payload })))
@@ -101,16 +107,19 @@ impl Store {
 fn find(connection: &Connection, id: DeadLetterId) -> Result<Found, StoreError> {
     let found = connection
         .prepare_cached(
-            "SELECT d.state, d.payload_sealed, d.job_id, d.kind, d.lane, e.content_type, e.extras_sealed
-             FROM dead_letters d LEFT JOIN ended_jobs e ON e.id = d.job_id WHERE d.id = ?1",
+            "SELECT d.state, d.payload_sealed, d.job_id, d.kind, d.lane, coalesce(e.content_type, j.content_type),
+                    coalesce(e.extras_sealed, j.extras_sealed)
+             FROM dead_letters d LEFT JOIN ended_jobs e ON e.id = d.job_id LEFT JOIN jobs j ON j.id = d.job_id
+             WHERE d.id = ?1",
         )?
         .query_row([id.0], |row| {
             let state: String = row.get(0)?;
-            if state != "open" {
-                return Ok(Found::Other(Revealed::NotOpen { state }));
-            }
-            let payload: Option<Vec<u8>> = row.get(1)?;
-            let Some(payload) = payload else { return Ok(Found::Other(Revealed::NotKept)) };
+            // One that a replay corrected is kept beyond it.
+            let payload = match row.get::<_, Option<Vec<u8>>>(1)? {
+                Some(payload) => payload,
+                None if state == "open" => return Ok(Found::Other(Revealed::NotKept)),
+                None => return Ok(Found::Other(Revealed::NotOpen { state })),
+            };
             Ok(Found::Sealed(Box::new(Sealed {
                 payload,
                 job: row.get(2)?,

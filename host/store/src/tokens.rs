@@ -118,7 +118,7 @@ impl Store {
 
     /// The token of this digest. What an index tells by its timing is a digest's, from which no token can be made.
     pub async fn token(&self, digest: Digest) -> Result<Option<TokenRow>, StoreError> {
-        self.ask(move |connection| {
+        self.ask_for_daemon(move |connection| {
             Ok(connection
                 .prepare_cached(&format!("SELECT {COLUMNS} WHERE digest = ?1"))?
                 .query_row([digest.as_bytes()], token_row)

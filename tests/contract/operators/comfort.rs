@@ -230,6 +230,15 @@ fn o5_stats_show_at_a_glance_what_waits_and_died() {
 }
 
 #[test]
+fn o6_what_works_on_this_machine_refuses_to_answer_for_another() {
+    let daemon = Daemon::start(&config());
+    for arguments in [&["backup", "elsewhere"][..], &["doctor"]] {
+        let refused = daemon.ask(&[&["--url", "http://127.0.0.1:9"], arguments].concat());
+        assert_eq!((refused.status, refused.refusal().as_str()), (2, "usage"), "{arguments:?}");
+    }
+}
+
+#[test]
 fn o6_a_backup_of_a_working_daemon_is_whole_and_restores_with_the_key() {
     let mut daemon = Daemon::with_misbehave(&config());
     let done = daemon.enqueue("job", &json!({ "do": "echo" }), &[]);

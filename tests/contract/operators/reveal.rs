@@ -108,12 +108,24 @@ fn d4_reveal_says_why_there_is_no_original() {
     let daemon = Daemon::with_misbehave(&config().another_kind("brief", "attempts = 1\nkeep_original = false"));
     let reveal = |letter: &str| daemon.ask(&["dlq", "reveal", letter, "--reason", "ticket 7"]);
     let not_kept = letter_of(&daemon, "brief", &told("rejected", "shop.closed"));
-    assert_eq!(reveal(&id(&not_kept)).refusal(), "payload_not_kept");
+    assert_eq!(reveal(&id(&not_kept)).refusal(), "original_not_kept");
     let replayed = letter_of(&daemon, "job", &told("rejected", "shop.closed"));
-    replay(&daemon, &replayed, &["--payload", r#"{"do":"echo"}"#]);
+    replay(&daemon, &replayed, &[]);
     assert_eq!(reveal(&id(&replayed)).refusal(), "already_replayed");
     assert_eq!(reveal("4711").refusal(), "not_found");
     assert_eq!(reveals(&daemon), 0);
+}
+
+#[test]
+fn d4_reveal_shows_the_original_that_a_replay_corrected() {
+    let daemon = Daemon::with_misbehave(&masking());
+    let letter = dead(&daemon);
+    let shown = daemon.ask(&["dlq", "show", &letter]).json();
+    replay(&daemon, &shown, &["--payload", r#"{"do":"echo"}"#]);
+    let revealed = daemon.ask(&["dlq", "reveal", &letter, "--reason", "ticket 7"]).json();
+    assert_eq!(revealed["key"], "order-4711");
+    assert_eq!(BASE64_STANDARD.decode(revealed["payload_base64"].as_str().unwrap()).unwrap(), PAYLOAD.as_bytes());
+    assert_eq!(reveals(&daemon), 1);
 }
 
 #[test]

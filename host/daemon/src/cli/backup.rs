@@ -28,6 +28,7 @@ pub struct BackupArguments {
 
 /// Runs the command.
 pub fn run(arguments: &BackupArguments, options: &GlobalOptions) -> Result<(), Failure> {
+    options.refuse_url("backup copies what is on this machine")?;
     let daemon = Config::load(&options.config)?.daemon;
     let target = &arguments.directory;
     if target.symlink_metadata().is_ok() {
@@ -37,7 +38,8 @@ pub fn run(arguments: &BackupArguments, options: &GlobalOptions) -> Result<(), F
     let partial = with_suffix(target, ".partial");
     let components = copy(&daemon, &partial).inspect_err(|_| discard(&partial))?;
     fs::rename(&partial, target).and_then(|()| sync(parent(target))).map_err(|error| unwritable(target, &error))?;
-    let summary = json!({ "directory": target, "components": components, "key_file": "not included" });
+    let summary =
+        json!({ "directory": target.display().to_string(), "components": components, "key_file": "not included" });
     options.output().show(&summary, |_| {
         let (target, key) = (target.display().to_string(), daemon.key_file.display().to_string());
         let (target, key) = (text::escape(&target), text::escape(&key));

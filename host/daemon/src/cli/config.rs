@@ -36,5 +36,7 @@ pub fn run(command: ConfigCommand, options: &GlobalOptions) -> Result<(), Failur
 fn summary(config: &Config) -> Value {
     let kinds: Vec<_> = config.kinds.keys().map(leasehold_domain::Kind::as_str).collect();
     let handlers: Vec<_> = config.handlers.keys().map(leasehold_domain::HandlerName::as_str).collect();
-    json!({ "file": config.path, "valid": true, "kinds": kinds, "handlers": handlers, "socket": config.daemon.socket })
+    // A path need not be text.
+    let (file, socket) = (config.path.display().to_string(), config.daemon.socket.display().to_string());
+    json!({ "file": file, "valid": true, "kinds": kinds, "handlers": handlers, "socket": socket })
 }

@@ -35,6 +35,7 @@ fn check(state: State, name: &'static str, detail: impl Into<String>) -> Check {
 
 /// Runs the command.
 pub async fn run(options: &GlobalOptions) -> Result<(), Failure> {
+    options.refuse_url("doctor examines what is on this machine")?;
     let checks = match Config::load(&options.config) {
         Ok(config) => examined(&config, options).await,
         Err(errors) => errors.to_string().lines().map(|line| check(State::Fail, "configuration", line)).collect(),

@@ -32,6 +32,13 @@ impl GlobalOptions {
     pub const fn output(&self) -> Output {
         Output::new(self.json)
     }
+
+    /// For a command that works on this machine's files: one that was told of another daemon would answer for the wrong one.
+    pub fn refuse_url(&self, why: &str) -> Result<(), Failure> {
+        let Some(url) = &self.url else { return Ok(()) };
+        let message = format!("{why}, and not what is behind {url}: run it there, without --url and LEASEHOLD_URL");
+        Err(Failure::usage(message))
+    }
 }
 
 /// A daemon to ask and a place for its answers.

@@ -88,6 +88,10 @@ pub(super) fn read(section: &Section<'_>) -> Vec<ActorRule> {
 
 const UID: &str = "uid:";
 const TOKEN: &str = "token:";
+/// Callers who could not say who they are stand in the audit log under their address.
+const PEER: &str = "peer:";
+/// Who acts by a setting, not by a call.
+const RESERVED: [&str; 2] = ["retention", "handlers folder"];
 
 fn default_rules(own_uid: u32) -> Vec<ActorRule> {
     let admin =
@@ -126,6 +130,10 @@ fn read_name(entry: &Entry<'_>) -> Option<String> {
     let name = entry.text()?;
     if name.is_empty() || name.chars().count() > 64 || name.chars().any(char::is_control) {
         entry.error("is no actor's name; allowed are 1 to 64 characters without control characters");
+        return None;
+    }
+    if RESERVED.contains(&name.as_str()) || [UID, TOKEN, PEER].iter().any(|prefix| name.starts_with(prefix)) {
+        entry.error("is a name that the daemon itself gives in the audit log; choose another one");
         return None;
     }
     Some(name)

@@ -67,9 +67,6 @@ pub(super) fn read(section: &Section<'_>, base: &Path) -> AlertsConfig {
     let mut secret_files = Vec::new();
     let url = section.entry("webhook").and_then(|entry| read_url(&entry, base, &mut secret_files));
     let signing_key = section.entry("webhook_secret").and_then(|entry| read_key(&entry, base, &mut secret_files));
-    if signing_key.is_some() && url.is_none() {
-        section.error("webhook_secret", "signs nothing without a webhook; set webhook or leave this away");
-    }
     let command = section.entry("command").and_then(|entry| read_command(&entry, base));
     if url.is_some() && command.is_some() {
         section.error("command", "stands beside webhook; pages go one way, so leave one of the two away");

@@ -14,9 +14,8 @@ use leasehold_api::{
     BulkReplayPreviewRequest, BulkReplayRequest, BulkReplayView, Page, Problem, ReplaySelection, WaitQuery,
 };
 use leasehold_domain::{
-    BulkReplayId, ErrorClass, HandlerName, HandlerVersion, Kind,
+    BulkReplayId, ErrorClass, Kind,
     bulk_replay::{BulkState, Rate, RateError},
-    handler::HandlerVersionError,
 };
 use leasehold_store::{
     BULK_MEMBERS_MAX, BulkMemberFilter, BulkReplayRecord, Previewed, Resumed, Selection, Started, Stopped,
@@ -28,6 +27,7 @@ use super::{
     jobs, new_job,
     paging::{before, page, page_size},
     refusal::{Refusal, conflict, invalid, malformed, not_found},
+    versions,
 };
 use crate::{
     bulk_replays::{BulkStart, BulkWish},
@@ -110,7 +110,7 @@ fn wish(
         let detail = "this is no error class; one has up to 64 of a-z, 0-9, '.', '_' and '-'";
         return Err(invalid("invalid_selection", detail));
     }
-    let full = |text: Option<String>| text.map(|text| full_version(&text, handler)).transpose();
+    let full = |text: Option<String>| text.map(|text| versions::read(&text, Some(handler))).transpose();
     Ok(BulkWish {
         selection: Selection {
             died_on: full(selection.died_on)?,
@@ -123,11 +123,6 @@ fn wish(
         version: full(version)?,
         override_reason: override_reason.map(|why| reason(why, config)).transpose()?,
     })
-}
-
-fn full_version(text: &str, handler: &HandlerName) -> Result<HandlerVersion, Problem> {
-    let parsed = if text.contains('@') { text.parse() } else { HandlerVersion::new(handler.as_str(), text) };
-    parsed.map_err(|error: HandlerVersionError| invalid("invalid_handler_version", error.to_string()))
 }
 
 pub(super) async fn list(State(api): State<Api>, uri: Uri) -> Result<Json<Page<BulkReplayView>>, Refusal> {

@@ -11,14 +11,14 @@ use leasehold_api::{
     DeadLetterFilter, DeadLetterState, DeadLetterSummary, DeadLetterView, DiscardRequest, Page, Problem, ReplayAnswer,
     ReplayRequest, StepResolution,
 };
-use leasehold_domain::{DeadLetterId, HandlerVersion, StepName, handler::HandlerVersionError};
+use leasehold_domain::{DeadLetterId, HandlerVersion, StepName};
 use leasehold_store::{DeadLetter, Discarded, Resolution};
 
 use super::{
     Api, body, jobs, new_job,
     paging::{before, page, page_size},
     refusal::{Refusal, conflict, invalid, not_found},
-    views,
+    versions, views,
 };
 use crate::{
     config::{Actor, Config},
@@ -45,7 +45,7 @@ pub(super) async fn show(State(api): State<Api>, Path(path): Path<String>) -> Re
     find(&api, DeadLetterId(jobs::id(&path)?)).await.map(views::dead_letter).map(Json)
 }
 
-async fn find(api: &Api, id: DeadLetterId) -> Result<DeadLetter, Refusal> {
+pub(super) async fn find(api: &Api, id: DeadLetterId) -> Result<DeadLetter, Refusal> {
     api.daemon.store().dead_letter(id).await?.ok_or_else(|| no_letter(id))
 }
 
@@ -60,17 +60,19 @@ pub(super) async fn replay(
     body: Body,
 ) -> Result<Json<ReplayAnswer>, Refusal> {
     let id = DeadLetterId(jobs::id(&path)?);
-    let wish = wish(body::read_json(body, &api).await?, &api.daemon.config())?;
+    let asked: ReplayRequest = body::read_json(body, &api).await?;
+    let version = versions::of_letter(&api, id, asked.version.as_deref()).await?;
+    let wish = wish(asked, version, &api.daemon.config())?;
     let answer = api.daemon.replay(id, wish, &actor.name).await?.ok_or_else(|| no_letter(id))?;
     replayed(id, answer).map(Json)
 }
 
-fn wish(asked: ReplayRequest, config: &Config) -> Result<ReplayWish, Problem> {
+fn wish(asked: ReplayRequest, version: Option<HandlerVersion>, config: &Config) -> Result<ReplayWish, Problem> {
     let corrects = asked.payload.is_some() || asked.payload_base64.is_some();
     let payload = || new_job::payload(asked.payload.as_deref(), asked.payload_base64.as_deref());
     Ok(ReplayWish {
         payload: corrects.then(payload).transpose()?,
-        version: asked.version.as_deref().map(version).transpose()?,
+        version,
         reason: reason(asked.reason, config)?,
         override_reason: asked.override_reason.map(|why| reason(why, config)).transpose()?,
         resolutions: asked.steps.into_iter().map(resolution).collect::<Result<_, _>>()?,
@@ -88,10 +90,6 @@ fn resolution((name, said): (String, StepResolution)) -> Result<(StepName, Resol
         (false, None) => Ok((name, Resolution::NotApplied)),
         (false, Some(_)) => Err(invalid("invalid_step", format!("step {name} was not applied, so it has no result"))),
     }
-}
-
-pub(super) fn version(text: &str) -> Result<HandlerVersion, Problem> {
-    text.parse().map_err(|error: HandlerVersionError| invalid("invalid_handler_version", error.to_string()))
 }
 
 /// A reason says something, and not a novel. What it quotes of a job is masked where it looks like personal data.

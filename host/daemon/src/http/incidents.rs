@@ -17,6 +17,7 @@ use super::{
     Api, alerts, body, jobs, new_job,
     paging::{before, page, page_size},
     refusal::{Refusal, conflict, invalid, not_found},
+    versions,
 };
 use crate::{
     config::{Actor, Config},
@@ -116,16 +117,9 @@ fn note(note: String, config: &Config) -> Result<String, Problem> {
 
 /// A version of the kind's handler, with or without the handler's name.
 fn fixed_in(config: &Config, kind: &str, text: &str) -> Result<HandlerVersion, Problem> {
-    let handler = config.kinds.values().find(|policy| policy.kind.as_str() == kind).map(|policy| &policy.handler);
+    let handler = versions::handler_of(config, kind);
     let wrong = |detail: String| invalid("invalid_handler_version", detail);
-    let version = match (text.contains('@'), handler) {
-        (true, _) => text.parse(),
-        (false, Some(handler)) => HandlerVersion::new(handler.as_str(), text),
-        (false, None) => {
-            return Err(wrong(format!("kind {kind} is not configured; name its handler too, as in name@1.2.3")));
-        }
-    };
-    let version: HandlerVersion = version.map_err(|error| wrong(error.to_string()))?;
+    let version = versions::read(text, handler)?;
     match handler {
         Some(handler) if version.name != *handler => {
             Err(wrong(format!("kind {kind} is served by {handler}; a fix of it is a version of that")))

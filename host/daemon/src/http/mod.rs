@@ -28,6 +28,7 @@ mod system;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod versions;
 mod views;
 
 use std::{future::Future, io, sync::Arc};

@@ -7,13 +7,14 @@ use axum::{
 };
 use http::StatusCode;
 use leasehold_api::{Problem, RehearsalReport, RehearsalRequest};
-use leasehold_domain::DeadLetterId;
+use leasehold_domain::{DeadLetterId, HandlerVersion};
 
 use super::{
     Api, body,
-    dead_letters::{no_letter, version},
+    dead_letters::no_letter,
     jobs, new_job,
     refusal::{Refusal, conflict, invalid, problem_of_handler, problem_of_store},
+    versions,
 };
 use crate::{RehearsalError, RehearsalWish, config::Actor};
 
@@ -28,7 +29,9 @@ pub(super) async fn rehearse(
 ) -> Result<Json<RehearsalReport>, Refusal> {
     let id = DeadLetterId(jobs::id(&path)?);
     let limit_bytes = body::document_max_bytes(&api.daemon.config()) + ANSWERS_MAX_BYTES;
-    let wish = wish(body::parse(&body::read(body, limit_bytes).await?)?)?;
+    let asked: RehearsalRequest = body::parse(&body::read(body, limit_bytes).await?)?;
+    let version = versions::of_letter(&api, id, asked.version.as_deref()).await?;
+    let wish = wish(asked, version)?;
     let mut stopping = api.stopping.clone();
     tokio::select! {
         report = api.daemon.rehearse(id, wish, &actor.name) => {
@@ -41,14 +44,10 @@ pub(super) async fn rehearse(
     }
 }
 
-fn wish(asked: RehearsalRequest) -> Result<RehearsalWish, Problem> {
+fn wish(asked: RehearsalRequest, version: Option<HandlerVersion>) -> Result<RehearsalWish, Problem> {
     let corrects = asked.payload.is_some() || asked.payload_base64.is_some();
     let payload = || new_job::payload(asked.payload.as_deref(), asked.payload_base64.as_deref());
-    Ok(RehearsalWish {
-        payload: corrects.then(payload).transpose()?,
-        version: asked.version.as_deref().map(version).transpose()?,
-        answers: asked.answers,
-    })
+    Ok(RehearsalWish { payload: corrects.then(payload).transpose()?, version, answers: asked.answers })
 }
 
 fn refused(id: DeadLetterId, error: &RehearsalError) -> Refusal {

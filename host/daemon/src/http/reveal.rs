@@ -32,9 +32,10 @@ pub(super) async fn reveal(
         Revealed::Original(original) => Ok((NO_STORE, Json(answer(id, *original))).into_response()),
         Revealed::NotKept => {
             let detail = format!(
-                "dead letter {id} has no original: its kind keeps none (keep_original = false), so that nobody can see it"
+                "the original of dead letter {id} is not kept (keep_original of its kind, or original_retention), so that \
+                 nobody can see it"
             );
-            Err(conflict("payload_not_kept", detail).into())
+            Err(conflict("original_not_kept", detail).into())
         }
         Revealed::NotOpen { state } => Err(not_open(id, &state)),
         Revealed::NotFound => Err(no_letter(id)),

@@ -25,6 +25,10 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
         for token in due.ran_out {
             attempt::lose_lease(&daemon, token);
         }
+        if daemon.running.len() == 0 {
+            // Nothing is left whose lease could not be extended.
+            daemon.alerts.clear(Alert::LeasesNotExtended, "");
+        }
         if !due.beats.is_empty() {
             // On a task of its own, so that a slow write never hides another lease that runs out.
             tokio::spawn(beat(Arc::clone(&daemon), Arc::clone(&trouble), due.beats, now_ms));

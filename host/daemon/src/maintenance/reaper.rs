@@ -24,16 +24,33 @@ const REST: Duration = Duration::from_secs(1);
 /// The longest sleep; only a safeguard, since a lease that is taken rings.
 const SLEEP_MAX_MS: i64 = 60_000;
 
-/// The leases whose settlements are on their way. One that can't be written is held there and hinders no other.
-type InHand = Arc<Mutex<HashSet<FencingToken>>>;
+/// The leases whose settlements are on their way, from here or from the recovery. One that can't be written is held there
+/// and hinders no other.
+#[derive(Debug, Default)]
+pub(crate) struct InHand(Mutex<HashSet<FencingToken>>);
+
+impl InHand {
+    fn lock(&self) -> MutexGuard<'_, HashSet<FencingToken>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a lease in hand; false when it is there already.
+    pub(super) fn take(&self, token: FencingToken) -> bool {
+        self.lock().insert(token)
+    }
+
+    /// Lets go of a lease whose settlement has come to its end.
+    pub(super) fn let_go(&self, token: FencingToken) {
+        self.lock().remove(&token);
+    }
+}
 
 /// Reaps until the daemon's end.
 pub(crate) async fn run(daemon: Arc<Daemon>) {
     fail::fail_point!("reaper.run", |_| ());
-    let in_hand = InHand::default();
     let mut trouble = Trouble::default();
     loop {
-        let reaped = reap(&daemon, &in_hand).await;
+        let reaped = reap(&daemon).await;
         trouble.note("looking for expired leases", &reaped);
         if reaped.is_err() {
             tokio::time::sleep(REST).await;
@@ -41,31 +58,27 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
     }
 }
 
-async fn reap(daemon: &Arc<Daemon>, in_hand: &InHand) -> Result<(), StoreError> {
+async fn reap(daemon: &Arc<Daemon>) -> Result<(), StoreError> {
     let now_ms = daemon.now_ms();
     let due_ms = daemon.store.next_expiry_ms().await?.unwrap_or(i64::MAX);
     if due_ms > now_ms {
         wait(daemon, daemon.clock.instant_at(due_ms.min(now_ms + SLEEP_MAX_MS))).await;
         return Ok(());
     }
-    let taken = lock(in_hand).len() + daemon.running.len();
+    let taken = daemon.in_hand.lock().len() + daemon.running.len();
     let expired = daemon.store.expired_leases(daemon.now_ms(), BATCH + taken).await?;
     let is_new = |lease: &ExpiredLease| {
         // A guest that has ended is being settled by its own attempt, which knows its outcome.
-        !daemon.running.is_settling(lease.token) && lock(in_hand).insert(lease.token)
+        !daemon.running.is_settling(lease.token) && daemon.in_hand.take(lease.token)
     };
     let new: Vec<_> = expired.into_iter().filter(is_new).collect();
     if new.is_empty() {
         wait(daemon, Instant::now() + REST).await;
     }
     for lease in new {
-        tokio::spawn(expire(Arc::clone(daemon), Arc::clone(in_hand), lease));
+        tokio::spawn(expire(Arc::clone(daemon), lease));
     }
     Ok(())
-}
-
-fn lock(in_hand: &InHand) -> MutexGuard<'_, HashSet<FencingToken>> {
-    in_hand.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn wait(daemon: &Daemon, until: Instant) {
@@ -75,11 +88,11 @@ async fn wait(daemon: &Daemon, until: Instant) {
     }
 }
 
-async fn expire(daemon: Arc<Daemon>, in_hand: InHand, lease: ExpiredLease) {
+async fn expire(daemon: Arc<Daemon>, lease: ExpiredLease) {
     attempt::lose_lease(&daemon, lease.token);
     tracing::warn!(token = %lease.token, kind = %lease.kind, "a lease ran out");
     end_without_worker(&daemon, &lease, Outcome::LeaseExpired, true).await;
-    lock(&in_hand).remove(&lease.token);
+    daemon.in_hand.let_go(lease.token);
     daemon.claimable.notify_one();
     daemon.reap.notify_one();
 }

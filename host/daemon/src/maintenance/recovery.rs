@@ -39,8 +39,13 @@ pub(crate) async fn run(daemon: Arc<Daemon>, orphaned: Vec<LeasedJob>) {
         } else {
             Outcome::DaemonStopped { beside_suspect }
         };
+        // The reaper leaves it alone, however long this takes: it knows nothing of who is to blame.
+        daemon.in_hand.take(lease.token);
         let daemon = Arc::clone(&daemon);
-        ends.spawn(async move { end_without_worker(&daemon, &lease, outcome, false).await });
+        ends.spawn(async move {
+            end_without_worker(&daemon, &lease, outcome, false).await;
+            daemon.in_hand.let_go(lease.token);
+        });
     }
     ends.join_all().await;
     stop_marker::remove(&data_dir);

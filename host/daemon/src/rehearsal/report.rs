@@ -297,7 +297,7 @@ impl View<'_> {
             step,
             kept_before,
             kind: job.kind.as_str().to_owned(),
-            lane: job.lane.as_ref().map(|lane| lane.as_str().to_owned()),
+            lane: job.lane.as_ref().map(|lane| self.text(lane.as_str())),
             has_key: job.key.is_some(),
             delay_ms: job.delay_ms,
             payload: self.payload(self.config.redaction_rules(&job.kind), &job.payload, self.format(&job.kind)),
