@@ -58,7 +58,7 @@ pub enum ReplayRefusal {
     },
     /// The version is the one that the job died on.
     #[error(
-        "this job has died on {version} ({digest}) before; activate a fixed version, correct the payload (--payload), or go ahead with --override-reason"
+        "{version} is the component ({digest}) on which this job has died before; activate a fixed version, correct the payload (--payload), or go ahead with --override-reason"
     )]
     DefectNotFixed {
         /// The version that the replay would have run on.

@@ -294,7 +294,7 @@ fn r6_with_too_little_disk_left_no_member_goes_and_it_goes_on_once_there_is_some
     daemon.write_config(&reaching(&server).queue("disk_reserve = \"1024GiB\""));
     daemon.ask(&["reload"]).json();
     let id = start(&daemon, &["--rate", "1/h"]);
-    daemon.wait_for_log("a bulk replay could not go on; it is tried again");
+    daemon.wait_for_log("a turn of bulk replay 1 failed; it is tried again");
     assert_eq!(counts(&show(&daemon, &id), ["replayed", "pending"]), [0, 2]);
     daemon.write_config(&reaching(&server));
     daemon.ask(&["reload"]).json();

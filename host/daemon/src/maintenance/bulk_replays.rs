@@ -16,7 +16,7 @@ use leasehold_domain::{
 };
 use leasehold_store::{BulkRun, StoreError, Turn, TurnTaken};
 
-use crate::{daemon::Daemon, metrics};
+use crate::{daemon::Daemon, metrics, trouble::Trouble};
 
 /// How many members go at once, so that several share a commit and nobody else waits long.
 const BATCH: usize = 25;
@@ -66,20 +66,23 @@ impl Paces {
     }
 }
 
+/// What lasts of each bulk replay's faults.
+type Troubles = HashMap<BulkReplayId, Trouble>;
+
 /// Gives turns until the daemon's end.
 pub(crate) async fn run(daemon: Arc<Daemon>) {
     let mut paces = Paces::default();
     let mut ends = daemon.ended_jobs();
+    let (mut trouble, mut troubles) = (Trouble::default(), Troubles::new());
     while !daemon.stopping.load(Ordering::SeqCst) {
         // Listening begins before anything is looked at, so that no end of a probe falls between.
         ends = ends.resubscribe();
-        let rest = match look(&daemon, &mut paces).await {
+        let looked = look(&daemon, &mut paces, &mut troubles).await;
+        trouble.note("looking for bulk replays", &looked);
+        let rest = match looked {
             Ok(rest) => rest,
             Err(StoreError::Closed) => return,
-            Err(error) => {
-                tracing::error!(code = error.code(), %error, "looking for bulk replays failed");
-                Rest { until_ms: Some(after_rest(&daemon)), ..Rest::default() }
-            }
+            Err(_) => Rest { until_ms: Some(after_rest(&daemon)), ..Rest::default() },
         };
         if rest.has_more {
             continue;
@@ -95,17 +98,17 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
 }
 
 /// Looks at each that runs, once. One that fails rests and holds up no other.
-async fn look(daemon: &Daemon, paces: &mut Paces) -> Result<Rest, StoreError> {
+async fn look(daemon: &Daemon, paces: &mut Paces, troubles: &mut Troubles) -> Result<Rest, StoreError> {
     let runs = daemon.store.running_bulk_replays(BATCH).await?;
+    troubles.retain(|id, _| runs.iter().any(|run| run.id == *id));
     paces.0.retain(|id, _| runs.iter().any(|run| run.id == *id));
     let mut rest = Rest::default();
     for run in runs {
-        let looked = match step(daemon, &run, paces.of(&run, daemon.now_ms())).await {
+        let stepped = step(daemon, &run, paces.of(&run, daemon.now_ms())).await;
+        troubles.entry(run.id).or_default().note(&format!("a turn of bulk replay {}", run.id), &stepped);
+        let looked = match stepped {
             Err(StoreError::Closed) => return Err(StoreError::Closed),
-            Err(error) => {
-                tracing::error!(bulk_replay = %run.id, code = error.code(), %error, "a bulk replay could not go on; it is tried again");
-                Looked::DueAt(after_rest(daemon))
-            }
+            Err(_) => Looked::DueAt(after_rest(daemon)),
             Ok(looked) => looked,
         };
         match looked {

@@ -12,6 +12,7 @@ use crate::{
     daemon::Daemon,
     metrics,
     settlement::draw_jitter,
+    trouble::Trouble,
 };
 
 /// The delay between tries to send a page.
@@ -30,15 +31,15 @@ struct Pager {
 /// Sends pages until the daemon's end.
 pub(crate) async fn run(daemon: Arc<Daemon>) {
     let mut pager = Pager { daemon: Arc::clone(&daemon), unrecorded: None };
+    let mut trouble = Trouble::default();
     loop {
         let alert_at_ms = pager.send_alerts().await;
-        let page_at_ms = match pager.send_page().await {
+        let sent = pager.send_page().await;
+        trouble.note("reading and recording pages", &sent);
+        let page_at_ms = match sent {
             Ok(due_at_ms) => due_at_ms,
             Err(StoreError::Closed) => return,
-            Err(error) => {
-                tracing::error!(code = error.code(), %error, "pages can't be read or recorded; they are tried again");
-                daemon.now_ms() + REST_MS
-            }
+            Err(_) => daemon.now_ms() + REST_MS,
         };
         let now_ms = daemon.now_ms();
         let until = daemon.clock.instant_at(alert_at_ms.min(page_at_ms).clamp(now_ms, now_ms + SLEEP_MAX_MS));

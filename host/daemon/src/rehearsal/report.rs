@@ -11,7 +11,7 @@ use leasehold_domain::{
     Effect, Kind, NewJob, Outcome, TimestampMs, Verdict,
     backoff::Jitter,
     policy::PayloadFormat,
-    redaction::{Masker, REDACTED, Rules},
+    redaction::{MASK_BEGINS, Masker, REDACTED, Rules},
     verdict::{Decision, JobFacts, decide},
 };
 use leasehold_sandbox::{OutboundRequest, RunReport};
@@ -252,7 +252,7 @@ impl View<'_> {
         let Some(Event::Request { request, .. }) = event else { return None };
         Some(AnswerTemplate {
             method: request.method.clone(),
-            url: self.url(&request.url).replace(REDACTED, "*"),
+            url: anything_for_masks(&self.url(&request.url)),
             status: 200,
             headers: std::collections::BTreeMap::new(),
             body_text: String::new(),
@@ -344,6 +344,17 @@ fn in_doubt(events: &[Event]) -> Vec<String> {
     begun.filter(|name| !is_ended(name)).collect()
 }
 
+/// A text in which each mask stands for anything.
+fn anything_for_masks(masked: &str) -> String {
+    let (mut pattern, mut rest) = (String::new(), masked);
+    while let Some(begin) = rest.find(MASK_BEGINS) {
+        pattern += &rest[..begin];
+        pattern.push('*');
+        rest = rest[begin..].find(']').map_or("", |end| &rest[begin + end + 1..]);
+    }
+    pattern + rest
+}
+
 #[cfg(test)]
 mod tests {
     use leasehold_domain::StepName;
@@ -352,6 +363,13 @@ mod tests {
 
     fn step(name: &str) -> StepName {
         StepName::new(name).unwrap()
+    }
+
+    #[test]
+    fn r7_what_is_masked_in_a_template_stands_for_anything() {
+        let masked = "https://a.example/[redacted:email ~16 #k3fza2xq]/x?token=[redacted:secret]&n=1&k=[redacted]";
+        assert_eq!(anything_for_masks(masked), "https://a.example/*/x?token=*&n=1&k=*");
+        assert_eq!(anything_for_masks("https://a.example/[1]"), "https://a.example/[1]");
     }
 
     #[test]

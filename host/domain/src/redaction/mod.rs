@@ -27,3 +27,5 @@ pub use text::TextMasker;
 
 /// What stands in the place of something masked of which nothing is told.
 pub const REDACTED: &str = "[redacted]";
+/// How every mask begins; each goes on to the next `]`.
+pub const MASK_BEGINS: &str = "[redacted";

@@ -2,7 +2,7 @@
 //! changes a number, an escape or an order that it leaves in.
 
 use super::{
-    REDACTED, TextMasker,
+    MASK_BEGINS, REDACTED, TextMasker,
     detect::class_of_whole,
     json::{self, JsonError, Scanner, Token, TokenKind},
     mask::{Mask, Masks, characters},
@@ -221,7 +221,7 @@ fn masked_token(raw: &str, kind: TokenKind, text_masker: &TextMasker) -> Option<
         TokenKind::Number => {
             let after = text_masker.mask(raw);
             // A part of a number would tell more than its kind.
-            let is_whole = after.starts_with("[redacted") && after.find(']') == Some(after.len() - 1);
+            let is_whole = after.starts_with(MASK_BEGINS) && after.find(']') == Some(after.len() - 1);
             (after != raw).then(|| format!("\"{}\"", if is_whole { &after } else { REDACTED }))
         }
         _ => None,
