@@ -16,9 +16,11 @@ const NEIGHBOURS: usize = 7;
 
 #[test]
 fn q13_a_job_that_kills_the_daemon_dies_of_it_and_its_neighbours_do_not() {
-    let server = Server::answering(|_, number| {
+    let holds = Arc::new(AtomicBool::new(true));
+    let asked = Arc::clone(&holds);
+    let server = Server::answering(move |_, _| {
         let reply = Reply::status(200);
-        if number < NEIGHBOURS { Reply::Held(Box::new(reply)) } else { reply }
+        if asked.load(Ordering::SeqCst) { Reply::Held(Box::new(reply)) } else { reply }
     });
     let lines = "attempts = 5\nbackoff = { min = \"10ms\", max = \"50ms\" }\ndeadline = \"20s\"";
     let config = ConfigText::default().kind("attempts = 5").reaching(server.url()).another_kind("killer", lines);
@@ -35,6 +37,7 @@ fn q13_a_job_that_kills_the_daemon_dies_of_it_and_its_neighbours_do_not() {
     daemon.wait_for_exit();
     daemon.spawn();
     daemon.wait_for_exit();
+    holds.store(false, Ordering::SeqCst);
     // Suspects run one at a time: the neighbours end well, and the daemon stops under the killer alone.
     daemon.spawn();
     daemon.wait_for_exit();
