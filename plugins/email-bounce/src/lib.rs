@@ -25,8 +25,8 @@ mod notification;
 
 use leasehold_guest::{
     Failure, Job, Success, keyvalue, log,
-    outbox::{self, NewJob},
-    records::{Note, annotate},
+    outbox::{self, EnqueueError, NewJob},
+    records::{AnnotateError, Note, annotate},
 };
 
 use notification::{Kind, Notification};
@@ -79,8 +79,14 @@ fn note(job: &Job<Notification>, class: &str) -> Result<(), Failure> {
     };
     // Without an id of its own, all notifications of a class about one message are the same.
     let key = job.payload.id.clone().unwrap_or_default();
-    annotate(Note { kind: SEND.into(), job: send, key, class: class.into(), text: text.into() })?;
-    Ok(())
+    match annotate(Note { kind: SEND.into(), job: send, key, class: class.into(), text: text.into() }) {
+        // The recipient is listed all the same: that matters more than the note.
+        Err(AnnotateError::TooLarge(why) | AnnotateError::Invalid(why)) => {
+            log::warn(format!("the bounce is on no job's record: {why}"));
+            Ok(())
+        }
+        noted => Ok(noted?),
+    }
 }
 
 fn look_again(job: &Job<Notification>) -> Result<(), Failure> {
@@ -97,8 +103,13 @@ fn look_again(job: &Job<Notification>) -> Result<(), Failure> {
     next.key = Some(format!("{first}/{}", looked + 1));
     next.lane.clone_from(&job.lane);
     next.delay_ms = FIRST_DELAY_MS * DELAY_FACTOR.pow(looked);
-    outbox::enqueue(next)?;
-    Ok(())
+    match outbox::enqueue(next) {
+        Err(EnqueueError::TooLarge(why) | EnqueueError::Invalid(why)) => {
+            log::warn(format!("the send is not looked for again, and the bounce is on no job's record: {why}"));
+            Ok(())
+        }
+        enqueued => Ok(enqueued?),
+    }
 }
 
 #[cfg(test)]

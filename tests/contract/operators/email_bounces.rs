@@ -155,3 +155,20 @@ fn h6_email_bounce_without_the_grant_is_refused_with_the_line_that_grants_it() {
     );
     assert!(refused.stderr.contains("[handlers.email-bounce]"), "{}", refused.stderr);
 }
+
+#[test]
+fn e1_a_bounce_that_can_be_noted_nowhere_lists_its_recipient_all_the_same() {
+    let server = provider();
+    let daemon = start(&server);
+    let sent = send(&daemon, RECIPIENT)["id"].as_i64().unwrap();
+    // Longer than the key of a note may be.
+    bounce(&daemon, &notification("hard", &"n".repeat(300)), "n-1");
+    assert_eq!(listed(&daemon, RECIPIENT), "hard_bounce");
+    assert!(notes(&daemon, sent).is_empty());
+    // No message that is known, and a key that leaves no room for the number of a second look.
+    let mut unknown = notification("hard", "n-2");
+    unknown["message_id"] = json!("m-9");
+    unknown["recipient"] = json!("b0b.c4nary@example.com");
+    bounce(&daemon, &unknown, &"k".repeat(256));
+    assert_eq!(listed(&daemon, "b0b.c4nary@example.com"), "hard_bounce");
+}
