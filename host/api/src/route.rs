@@ -2,7 +2,7 @@
 //! route can't be served without being documented, nor be served without saying who may ask.
 
 use http::Method;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use crate::{Access, Role};
 
@@ -358,6 +358,17 @@ impl Operation {
     }
 }
 
+impl Operation {
+    /// What a call's path names: its variable parts, decoded; empty for a path that has none.
+    #[must_use]
+    pub fn subject_of(self, path: &str) -> String {
+        let parts =
+            self.route().path.split('/').zip(path.split('/')).filter(|(segment, _)| variable(segment).is_some());
+        let parts: Vec<_> = parts.map(|(_, part)| percent_decode_str(part).decode_utf8_lossy()).collect();
+        parts.join("/")
+    }
+}
+
 /// What stays readable in a segment of a path; all else is percent-encoded.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'@');
 
@@ -413,6 +424,13 @@ mod tests {
     fn every_operation_has_a_place_of_its_own() {
         let places: BTreeSet<_> = Operation::ALL.map(|o| (o.route().method.to_string(), o.route().path)).into();
         assert_eq!(places.len(), Operation::ALL.len());
+    }
+
+    #[test]
+    fn what_a_path_names_is_read_as_it_was_written() {
+        let version = "email-send@1.2.3+b";
+        assert_eq!(Operation::ActivateHandler.subject_of(&Operation::ActivateHandler.path_to(&[version])), version);
+        assert_eq!(Operation::Reload.subject_of("/v1/reload"), "");
     }
 
     #[test]

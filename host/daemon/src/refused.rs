@@ -1,4 +1,4 @@
-//! Puts refused calls into the audit log, a bounded number of rows whatever is sent. A refusal that can't be written is
+//! Puts refused calls and refused acts into the audit log, a bounded number of rows whatever is sent. A refusal that can't be written is
 //! logged and stays a refusal.
 
 use std::{
@@ -38,9 +38,15 @@ impl Daemon {
             if let Some(peer) = &refused.peer {
                 detail["peer"] = json!(peer);
             }
-            let now_ms = self.now_ms();
-            let recorded =
-                self.store.record_act(&refused.actor, "access.refused", &refused.operation, detail, now_ms).await;
+            // An act stands beside those that went through: under what it was of.
+            let (action, subject) = match &refused.subject {
+                Some(subject) => ("act.refused", subject),
+                None => ("access.refused", &refused.operation),
+            };
+            if refused.subject.is_some() {
+                detail["operation"] = json!(refused.operation);
+            }
+            let recorded = self.store.record_act(&refused.actor, action, subject, detail, self.now_ms()).await;
             if let Err(error) = recorded {
                 tracing::error!(code = error.code(), %error, actor = refused.actor, operation = refused.operation, "a refused call could not be recorded");
             }

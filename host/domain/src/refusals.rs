@@ -16,6 +16,8 @@ pub struct Refused {
     pub actor: String,
     /// What was asked for.
     pub operation: String,
+    /// What it was asked for of, such as a dead letter's id; absent where who asked is not let in to anything.
+    pub subject: Option<String>,
     /// The stable code of the refusal.
     pub code: String,
     /// The role that was lacking, if it was a role.
@@ -30,6 +32,7 @@ impl Refused {
         Self {
             actor: "others".to_owned(),
             operation: "any".to_owned(),
+            subject: None,
             code: "refused".to_owned(),
             needed_role: None,
             peer: None,
@@ -96,6 +99,7 @@ mod tests {
         Refused {
             actor: actor.to_owned(),
             operation: "Reload".to_owned(),
+            subject: None,
             code: "role_required".to_owned(),
             needed_role: Some("admin".to_owned()),
             peer: None,

@@ -181,7 +181,6 @@ impl Store {
             .writer
             .call(Urgency::Usual, move |connection| {
                 let answer = replay(connection, keys.get()?, &request)?;
-                record_refusal(connection, &request, &answer)?;
                 fail::fail_point!("replay.inserted");
                 Ok(answer)
             })
@@ -246,17 +245,6 @@ pub(crate) fn decide(
     let unmet = facts.fixes.iter().filter(|fix| !fix.admits(&target.version));
     let overridden = unmet.map(|fix| fix.incident).collect();
     Ok(Decision::Go { job: letter.job, target, overridden, digests })
-}
-
-/// What an operator tried and was refused is in the log as well, with the code that they were told.
-fn record_refusal(connection: &Connection, request: &ReplayRequest, answer: &ReplayAnswer) -> Result<(), StoreError> {
-    let Some((code, _)) = answer.refusal(request.dead_letter).filter(|_| *answer != ReplayAnswer::NotFound) else {
-        return Ok(());
-    };
-    let version = request.version.as_ref().map(ToString::to_string);
-    let detail = json!({ "refused": code, "reason": request.reason, "version": version });
-    let subject = request.dead_letter.to_string();
-    audit::write(connection, request.now_ms, &request.actor, "dead_letter.replay_refused", &subject, &detail)
 }
 
 fn find(connection: &Connection, id: DeadLetterId) -> Result<Option<OpenLetter>, StoreError> {

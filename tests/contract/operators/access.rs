@@ -208,12 +208,46 @@ fn r3_a_refused_replay_is_in_the_audit_log_with_its_code() {
     assert_eq!(refused.refusal(), "defect_not_fixed");
     let asked = ["dlq", "replay", &letter, "--reason", "older", "--version", "misbehave@0.9.0"];
     assert_eq!(daemon.ask(&asked).refusal(), "version_not_live");
-    let audit = daemon.ask(&["audit", "ls", "--action", "dead_letter.replay_refused", "--subject", &letter]).json();
+    let audit = daemon.ask(&["audit", "ls", "--action", "act.refused", "--subject", &letter]).json();
     let told: Vec<_> = audit["items"].as_array().unwrap().iter().map(|row| (&row["actor"], &row["detail"])).collect();
     let jo = json!("jo");
-    let first = json!({ "refused": "defect_not_fixed", "reason": "again", "version": null });
-    let second = json!({ "refused": "version_not_live", "reason": "older", "version": "misbehave@0.9.0" });
-    assert_eq!(told, [(&jo, &second), (&jo, &first)]);
+    let with = |code: &str| json!({ "operation": "ReplayDeadLetter", "code": code, "count": 1 });
+    assert_eq!(told, [(&jo, &with("version_not_live")), (&jo, &with("defect_not_fixed"))]);
+}
+
+#[test]
+fn o5_whatever_act_is_refused_is_in_the_audit_log_and_a_question_is_not() {
+    let daemon = Daemon::with_misbehave(&acting_as("jo", "admin"));
+    let sound = std::fs::read_to_string(daemon.config_path()).unwrap();
+    std::fs::write(daemon.config_path(), format!("{sound}\nnonsense = 1\n")).unwrap();
+    assert_eq!(daemon.ask(&["reload"]).refusal(), "config_invalid");
+    assert_eq!(daemon.ask(&["handlers", "activate", "misbehave@9.9.9"]).refusal(), "version_not_stored");
+    assert_eq!(daemon.ask(&["kinds", "pause", "jo@example.org"]).refusal(), "unknown_kind");
+    assert_eq!(daemon.ask(&["replays", "stop", "7"]).refusal(), "not_found");
+    assert_eq!(daemon.ask(&["dlq", "show", "7"]).refusal(), "not_found");
+    let audit = daemon.ask(&["audit", "ls", "--action", "act.refused"]).json();
+    let told: Vec<_> = audit["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .rev()
+        .map(|row| {
+            assert_eq!(row["actor"], "jo");
+            ["subject", "detail"].map(|name| row[name].clone())
+        })
+        .collect();
+    let row = |subject: &str, operation: &str, code: &str| {
+        [json!(subject), json!({ "operation": operation, "code": code, "count": 1 })]
+    };
+    assert_eq!(
+        told,
+        [
+            row("", "Reload", "config_invalid"),
+            row("misbehave@9.9.9", "ActivateHandler", "version_not_stored"),
+            row("[redacted:email ~16]", "PauseKind", "unknown_kind"),
+            row("7", "StopBulkReplay", "not_found"),
+        ]
+    );
 }
 
 #[test]

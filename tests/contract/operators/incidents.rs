@@ -52,7 +52,7 @@ fn o2_an_incident_is_opened_edited_and_closed_and_each_act_is_audited() {
     let audit = daemon.ask(&["audit", "ls"]).json();
     let entries: Vec<_> = audit["items"].as_array().unwrap().iter().rev().skip(2).collect();
     let actions: Vec<_> = entries.iter().map(|entry| entry["action"].as_str().unwrap()).collect();
-    assert_eq!(actions, ["incident.open", "incident.edit", "incident.close", "incident.edit"]);
+    assert_eq!(actions, ["incident.open", "incident.edit", "incident.close", "act.refused", "incident.edit"]);
     assert!(entries.iter().all(|entry| entry["subject"] == incident && entry["actor"] == opened["opened_by"]));
     assert_eq!(entries[0]["detail"]["note"], "the shop refuses");
 }

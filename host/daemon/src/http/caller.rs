@@ -9,7 +9,7 @@ use axum::{
     response::Response,
     serve::IncomingStream,
 };
-use http::{HeaderMap, StatusCode, header, request::Parts};
+use http::{HeaderMap, Method, StatusCode, header, request::Parts};
 use leasehold_api::{Access, Operation, Problem, Role, route::Body};
 use leasehold_domain::{refusals::Refused, token::TokenState};
 use tokio::net::{TcpListener, UnixListener};
@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     config::{self, Actor},
+    redact,
     tokens::{Bearer, state_text},
 };
 
@@ -71,10 +72,6 @@ impl Peer {
     }
 }
 
-/// Where a call came from, for those that check further within a route.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct CalledFrom(Peer);
-
 /// A call that is not let through.
 struct Denied {
     /// Who it was, as far as that is known.
@@ -83,7 +80,7 @@ struct Denied {
 }
 
 /// Stands before every route, and before what is no route: lets through whom the route's access allows, and tells the
-/// handler who it is.
+/// handler who it is. What is refused here, and what the handler refuses of an act, goes on record.
 pub(super) async fn authorize(
     State((api, operation)): State<(Api, Option<Operation>)>,
     ConnectInfo(peer): ConnectInfo<Peer>,
@@ -94,13 +91,17 @@ pub(super) async fn authorize(
     let (body, rest) = body::watched(body);
     let answer = match admit(&api, operation, peer, &parts).await {
         Ok(actor) => {
+            let (name, path) = (actor.name.clone(), parts.uri.path().to_owned());
             parts.extensions.insert(actor);
-            parts.extensions.insert(CalledFrom(peer));
-            Ok(next.run(Request::from_parts(parts, body)).await)
+            let response = next.run(Request::from_parts(parts, body)).await;
+            if let (Some(operation), Some(problem)) = (operation, response.extensions().get::<Problem>()) {
+                record_answer(&api, name, peer, operation, &path, problem).await;
+            }
+            Ok(response)
         }
         Err(Denied { actor, problem }) => {
             drop(body);
-            record(&api, actor, peer, operation, &problem).await;
+            record(&api, refused(actor, peer, operation, &problem), &problem).await;
             Err(problem.into())
         }
     };
@@ -195,33 +196,38 @@ fn role_required(actor: &Actor, needed: Role) -> Problem {
 }
 
 /// Lets through whoever enqueued the job, and those who may view.
-pub(super) async fn may_see(
-    api: &Api,
-    actor: &Actor,
-    CalledFrom(peer): CalledFrom,
-    operation: Operation,
-    enqueued_by: &str,
-) -> Result<(), Refusal> {
-    if actor.name == enqueued_by || has(actor, Role::View) {
-        return Ok(());
+pub(super) fn may_see(actor: &Actor, enqueued_by: &str) -> Result<(), Problem> {
+    if actor.name == enqueued_by || has(actor, Role::View) { Ok(()) } else { Err(role_required(actor, Role::View)) }
+}
+
+/// Puts on record what a handler answered to somebody who was let in: a lacking role, and an act that was refused. A
+/// question that has no answer is no act.
+async fn record_answer(api: &Api, actor: String, peer: Peer, operation: Operation, path: &str, problem: &Problem) {
+    let route = operation.route();
+    let is_act = route.method != Method::GET && matches!(route.access, Access::Role(Role::Operate | Role::Admin));
+    let lacks_role = problem.status == StatusCode::FORBIDDEN.as_u16();
+    if !is_act && !lacks_role {
+        return;
     }
-    let problem = role_required(actor, Role::View);
-    record(api, actor.name.clone(), peer, Some(operation), &problem).await;
-    Err(problem.into())
+    // What a caller typed is masked where it looks like personal data, as everything of theirs in the log.
+    let subject = is_act.then(|| redact::words(&api.daemon.config(), operation.subject_of(path)));
+    record(api, Refused { subject, ..refused(actor, peer, Some(operation), problem) }, problem).await;
+}
+
+fn refused(actor: String, peer: Peer, operation: Option<Operation>, problem: &Problem) -> Refused {
+    Refused {
+        actor,
+        operation: operation.map_or_else(|| "unknown".to_owned(), |operation| format!("{operation:?}")),
+        subject: None,
+        code: problem.code.clone(),
+        needed_role: problem.extra.get("needed_role").and_then(|role| role.as_str()).map(str::to_owned),
+        peer: peer.address(),
+    }
 }
 
 /// Puts the refusal into the audit log. What only failed is no refusal.
-async fn record(api: &Api, actor: String, peer: Peer, operation: Option<Operation>, problem: &Problem) {
-    if problem.status >= 500 {
-        return;
+async fn record(api: &Api, refused: Refused, problem: &Problem) {
+    if problem.status < 500 {
+        api.daemon.note_refusal(refused).await;
     }
-    let needed_role = problem.extra.get("needed_role").and_then(|role| role.as_str()).map(str::to_owned);
-    let refused = Refused {
-        actor,
-        operation: operation.map_or_else(|| "unknown".to_owned(), |operation| format!("{operation:?}")),
-        code: problem.code.clone(),
-        needed_role,
-        peer: peer.address(),
-    };
-    api.daemon.note_refusal(refused).await;
 }

@@ -9,15 +9,13 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{StatusCode, Uri};
-use leasehold_api::{EnqueueRequest, JobFilter, JobStateAnswer, JobSummary, JobView, Operation, Page, WaitQuery};
+use leasehold_api::{EnqueueRequest, JobFilter, JobStateAnswer, JobSummary, JobView, Page, WaitQuery};
 use leasehold_domain::{JobId, JobState, Kind};
 use leasehold_store::{Cancelled, JobRecord};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::{
-    Api, body,
-    caller::{self, CalledFrom},
-    new_job,
+    Api, body, caller, new_job,
     paging::{before, page, page_size},
     refusal::{Refusal, conflict, malformed, not_found},
     views,
@@ -86,10 +84,9 @@ async fn with_key(api: &Api, query: &JobFilter, key: &str) -> Result<Page<JobSum
 pub(super) async fn show(
     State(api): State<Api>,
     Extension(actor): Extension<Actor>,
-    Extension(from): Extension<CalledFrom>,
     Path(path): Path<String>,
 ) -> Result<Json<JobView>, Refusal> {
-    let job = find(&api, &actor, from, Operation::ShowJob, &path).await?;
+    let job = find(&api, &actor, &path).await?;
     // A result may be anything, so only whoever enqueued the job is given it.
     let is_own_and_done = job.summary.enqueued_by == actor.name && job.summary.state == JobState::Done;
     let store = api.daemon.store();
@@ -101,16 +98,10 @@ pub(super) async fn show(
 }
 
 /// The job of that id, for those who may see it.
-async fn find(
-    api: &Api,
-    actor: &Actor,
-    from: CalledFrom,
-    operation: Operation,
-    path: &str,
-) -> Result<JobRecord, Refusal> {
+async fn find(api: &Api, actor: &Actor, path: &str) -> Result<JobRecord, Refusal> {
     let id = JobId(id(path)?);
     let job = api.daemon.store().job(id).await?.ok_or_else(|| no_job(id))?;
-    caller::may_see(api, actor, from, operation, &job.summary.enqueued_by).await?;
+    caller::may_see(actor, &job.summary.enqueued_by)?;
     Ok(job)
 }
 
@@ -144,7 +135,6 @@ fn state_answer(id: JobId, state: JobState) -> JobStateAnswer {
 pub(super) async fn wait(
     State(api): State<Api>,
     Extension(actor): Extension<Actor>,
-    Extension(from): Extension<CalledFrom>,
     Path(path): Path<String>,
     uri: Uri,
 ) -> Result<Json<JobStateAnswer>, Refusal> {
@@ -156,7 +146,7 @@ pub(super) async fn wait(
     let mut stopping = api.stopping.clone();
     let mut goes_on = true;
     loop {
-        let job = find(&api, &actor, from, Operation::WaitForJob, &path).await?;
+        let job = find(&api, &actor, &path).await?;
         if job.summary.state.is_end() || !goes_on {
             return Ok(Json(state_answer(id, job.summary.state)));
         }

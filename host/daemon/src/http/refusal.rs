@@ -63,6 +63,8 @@ impl IntoResponse for Refusal {
             // Which scheme is expected (RFC 9110, 11.6.1). Browsers ask nobody for a token on this.
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        // For whoever puts refusals on record.
+        response.extensions_mut().insert(self.0);
         response
     }
 }

@@ -256,7 +256,7 @@ async fn o5_every_act_of_an_operator_is_in_the_audit_log() {
     assert_eq!(refused(served.client.pause_kind("nope").await).code, "unknown_kind");
     let log = served.client.audit(&leasehold_api::AuditFilter::default()).await.unwrap();
     let acts: Vec<_> = log.items.iter().map(|entry| (entry.actor.as_str(), entry.action.as_str())).collect();
-    assert_eq!(acts, [("jo", "kind.resume"), ("jo", "kind.pause")]);
+    assert_eq!(acts, [("jo", "act.refused"), ("jo", "kind.resume"), ("jo", "kind.pause")]);
 }
 
 #[tokio::test]
