@@ -23,11 +23,11 @@ use leasehold_store::{
 
 use super::{
     Api, body, bulk_replay_views as views,
-    dead_letters::reason,
     jobs, new_job,
     paging::{before, page, page_size},
     refusal::{Refusal, conflict, invalid, malformed, not_found},
     versions,
+    words::reason,
 };
 use crate::{
     bulk_replays::{BulkStart, BulkWish},

@@ -19,14 +19,12 @@ use super::{
     paging::{before, page, page_size},
     refusal::{Refusal, conflict, invalid, not_found},
     versions, views,
+    words::reason,
 };
 use crate::{
     config::{Actor, Config},
     operations::ReplayWish,
-    redact,
 };
-
-const REASON_MAX_BYTES: usize = 4_096;
 
 pub(super) async fn list(State(api): State<Api>, uri: Uri) -> Result<Json<Page<DeadLetterSummary>>, Refusal> {
     let query: DeadLetterFilter = body::query(&uri)?;
@@ -90,18 +88,6 @@ fn resolution((name, said): (String, StepResolution)) -> Result<(StepName, Resol
         (false, None) => Ok((name, Resolution::NotApplied)),
         (false, Some(_)) => Err(invalid("invalid_step", format!("step {name} was not applied, so it has no result"))),
     }
-}
-
-/// A reason says something, and not a novel. What it quotes of a job is masked where it looks like personal data.
-pub(super) fn reason(reason: String, config: &Config) -> Result<String, Problem> {
-    if reason.trim().is_empty() {
-        return Err(invalid("reason_missing", "say why; the reason is kept"));
-    }
-    if reason.len() > REASON_MAX_BYTES {
-        let detail = format!("the reason has {} bytes; at most {REASON_MAX_BYTES} are allowed", reason.len());
-        return Err(invalid("reason_too_long", detail).with("limit_bytes", REASON_MAX_BYTES));
-    }
-    Ok(redact::words(config, reason))
 }
 
 fn replayed(id: DeadLetterId, answer: leasehold_store::ReplayAnswer) -> Result<ReplayAnswer, Refusal> {

@@ -18,13 +18,9 @@ use super::{
     paging::{before, page, page_size},
     refusal::{Refusal, conflict, invalid, not_found},
     versions,
+    words::note,
 };
-use crate::{
-    config::{Actor, Config},
-    redact,
-};
-
-const NOTE_MAX_BYTES: usize = 4_096;
+use crate::config::{Actor, Config};
 
 pub(super) async fn groups(State(api): State<Api>) -> Result<Json<Page<DeadLetterGroup>>, Refusal> {
     let groups = api.daemon.store().dead_letter_groups().await?;
@@ -101,18 +97,6 @@ async fn class(api: &Api, config: &Config, kind: &Kind, name: String) -> Result<
          in it is recorded as {UNCLASSIFIED}; see the classes with leasehold dlq groups"
     );
     Err(invalid("unknown_class", detail).into())
-}
-
-/// A note says something, and not a novel.
-fn note(note: String, config: &Config) -> Result<String, Problem> {
-    if note.trim().is_empty() {
-        return Err(invalid("note_missing", "say what is known; the note is kept"));
-    }
-    if note.len() > NOTE_MAX_BYTES {
-        let detail = format!("the note has {} bytes; at most {NOTE_MAX_BYTES} are allowed", note.len());
-        return Err(invalid("note_too_long", detail).with("limit_bytes", NOTE_MAX_BYTES));
-    }
-    Ok(redact::words(config, note))
 }
 
 /// A version of the kind's handler, with or without the handler's name.

@@ -30,6 +30,7 @@ mod tests;
 mod tokens;
 mod versions;
 mod views;
+mod words;
 
 use std::{future::Future, io, sync::Arc};
 

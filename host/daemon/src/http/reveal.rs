@@ -14,9 +14,10 @@ use leasehold_store::{Original, Revealed};
 
 use super::{
     Api, body,
-    dead_letters::{no_letter, not_open, reason},
+    dead_letters::{no_letter, not_open},
     jobs,
     refusal::{NO_STORE, Refusal, conflict},
+    words::reason,
 };
 use crate::config::Actor;
 
