@@ -2,12 +2,20 @@
 //! attempts are used up, and it never decides how many may run: the caller took its permits before.
 
 use leasehold_domain::{
-    AttemptNumber, Digest, FencingToken, Fit, HandlerName, HandlerVersion, JobId, Kind, Lane, MemoryRoom, ReplayId,
-    TimestampMs, VersionId, verdict::SUSPECT_AFTER,
+    AttemptNumber, FencingToken, Fit, HandlerName, JobId, Kind, Lane, MemoryRoom, ReplayId, TimestampMs,
+    verdict::SUSPECT_AFTER,
 };
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, params};
 
-use crate::{Store, StoreError, keys::Keys, lanes, rows::Extras, seal::Purpose, writer::Urgency};
+use crate::{
+    Store, StoreError,
+    keys::Keys,
+    lanes,
+    rows::Extras,
+    seal::Purpose,
+    serving::{RunOn, Serving, bound_version, serving},
+    writer::Urgency,
+};
 
 /// How many due jobs a claim makes ready at the most.
 const PROMOTE_BATCH: i64 = 1_000;
@@ -52,21 +60,6 @@ pub struct KindClaim {
     pub cooldown: bool,
     /// Only jobs of replays, which are bound to versions of their own, since the handler's current version can't run.
     pub bound_only: bool,
-}
-
-/// The version that an attempt runs on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunOn {
-    /// Its row.
-    pub id: VersionId,
-    /// Its name and version.
-    pub version: HandlerVersion,
-    /// Its component.
-    pub digest: Digest,
-    /// Whether a replay is bound to it.
-    pub bound: bool,
-    /// Whether it was live when the job was leased.
-    pub live: bool,
 }
 
 /// The replay that an attempt belongs to.
@@ -220,7 +213,11 @@ struct Taken {
 fn claim(connection: &Connection, request: &ClaimRequest) -> Result<Taken, StoreError> {
     promote_due(connection, request.now_ms)?;
     lanes::end_cooldowns(connection, request.now_ms)?;
-    let serving: Vec<_> = request.kinds.iter().map(|kind| serving(connection, kind)).collect::<Result<_, _>>()?;
+    let serving: Vec<_> = request
+        .kinds
+        .iter()
+        .map(|kind| serving(connection, &kind.handler, kind.bound_only))
+        .collect::<Result<_, _>>()?;
     let mut room: Vec<usize> = request.kinds.iter().map(|kind| kind.max).collect();
     let mut memory = request.memory;
     let mut taken = Taken { rows: Vec::new(), used_up: 0, cut_short: false };
@@ -278,54 +275,6 @@ pub(crate) fn promote_due(connection: &Connection, now_ms: TimestampMs) -> Resul
                  ORDER BY visible_at LIMIT ?2)",
         )?
         .execute([now_ms, PROMOTE_BATCH])?)
-}
-
-/// What serves a kind's jobs.
-enum Serving {
-    /// The handler's current version, and whatever versions replays are bound to.
-    Current(RunOn),
-    /// Versions that are live and not current: nothing but replays runs on them.
-    BoundOnly,
-    Nothing,
-}
-
-fn serving(connection: &Connection, kind: &KindClaim) -> Result<Serving, StoreError> {
-    if let Some(current) = current_version(connection, &kind.handler)?.filter(|_| !kind.bound_only) {
-        return Ok(Serving::Current(current));
-    }
-    let is_live = connection
-        .prepare_cached("SELECT 1 FROM handler_versions WHERE name = ?1 AND state = 'live'")?
-        .exists([kind.handler.as_str()])?;
-    Ok(if is_live { Serving::BoundOnly } else { Serving::Nothing })
-}
-
-fn current_version(connection: &Connection, handler: &HandlerName) -> Result<Option<RunOn>, StoreError> {
-    let row = connection
-        .prepare_cached(
-            "SELECT id, name, version, digest, 0, state FROM handler_versions WHERE name = ?1 AND current = 1",
-        )?
-        .query_row([handler.as_str()], |row| Ok(version_of_row(row)))
-        .optional()?;
-    row.transpose()
-}
-
-fn bound_version(connection: &Connection, id: i64) -> Result<Option<RunOn>, StoreError> {
-    let row = connection
-        .prepare_cached("SELECT id, name, version, digest, 1, state FROM handler_versions WHERE id = ?1")?
-        .query_row([id], |row| Ok(version_of_row(row)))
-        .optional()?;
-    row.transpose()
-}
-
-fn version_of_row(row: &Row<'_>) -> Result<RunOn, StoreError> {
-    let (name, version): (String, String) = (row.get(1)?, row.get(2)?);
-    Ok(RunOn {
-        id: VersionId(row.get(0)?),
-        version: HandlerVersion::new(&name, &version).map_err(|error| StoreError::Unexpected(error.to_string()))?,
-        digest: Digest::from_bytes(row.get(3)?),
-        bound: row.get(4)?,
-        live: row.get::<_, String>(5)? == "live",
-    })
 }
 
 /// The heads of all kinds that have room, merged by place in line.

@@ -43,6 +43,7 @@ mod retention;
 mod reveal;
 mod rows;
 mod seal;
+mod serving;
 mod settle;
 mod steps;
 mod tokens;
@@ -56,7 +57,7 @@ pub use bulk::{
     Previewed, RefusalGroup, Resumed, Selection, StartBulkReplay, Started, Stopped, TokenRefusal, Turn, TurnTaken,
 };
 pub use cancel::Cancelled;
-pub use claim::{Claim, ClaimRequest, Claimed, Contents, KindClaim, ReplayInfo, RunOn};
+pub use claim::{Claim, ClaimRequest, Claimed, Contents, KindClaim, ReplayInfo};
 pub use crash_points::arm_crash_points;
 pub use dead_letter_groups::{DeadLetterGroup, UncoveredArrivals};
 pub use dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterSummary, Discarded};
@@ -79,6 +80,7 @@ pub use replay::{ReplayAnswer, ReplayRequest, Resolution};
 pub use replay_records::ReplayRecord;
 pub use retention::Retention;
 pub use reveal::{Original, Revealed};
+pub use serving::RunOn;
 pub use settle::{AttemptRecordText, DeadLetterText, Settled, Settlement};
 pub use steps::{BeginStep, StepBegun, StepEnded};
 pub use tokens::{AddedToken, NewToken, RevokedToken, TokenReference, TokenRow};
