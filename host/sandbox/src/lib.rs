@@ -35,7 +35,10 @@ pub use host::{
 pub use inspect::{Inspection, Need, inspect};
 pub use job_log::{LogLevel, LogLine};
 pub use ledger::StepCounts;
-pub use outbound::answers::{Answered, Answers, OutboundRequest};
+pub use outbound::{
+    answers::{Answered, Answers, OutboundRequest},
+    tls::client_config as tls_client_config,
+};
 pub use prepare::Prepared;
 pub use report::{RunReport, RunningGuest};
 pub use sandbox::{Sandbox, SandboxConfig};

@@ -1,8 +1,6 @@
 //! Sends a page in one POST request, encrypted unless the receiver is on this machine, and signed after the Standard
 //! Webhooks scheme when a secret is given. No redirect is followed, and no error quotes the receiver's address.
 
-use std::sync::{Arc, OnceLock};
-
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use hmac::{Hmac, Mac as _};
@@ -10,7 +8,8 @@ use http::{Request, StatusCode, Uri, header};
 use http_body_util::Full;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
+use leasehold_sandbox::tls_client_config;
+use rustls::pki_types::ServerName;
 use sha2::Sha256;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -32,7 +31,7 @@ pub(super) async fn post(receiver: &Webhook, page: &Document, now_ms: i64) -> Re
         .map_err(|error| format!("the receiver could not be reached: {error}"))?;
     let status = if is_encrypted {
         let name = ServerName::try_from(host).map_err(|_| "the receiver's name is none that has a certificate")?;
-        let connector = TlsConnector::from(tls_config().ok_or("TLS can't be set up")?);
+        let connector = TlsConnector::from(tls_client_config().ok_or("TLS can't be set up")?);
         let stream = connector
             .connect(name, stream)
             .await
@@ -85,18 +84,6 @@ fn signature(key: &[u8], id: &str, sent_at_s: &str, body: &str) -> String {
         mac.update(part.as_bytes());
     }
     format!("v1,{}", BASE64_STANDARD.encode(mac.finalize().into_bytes()))
-}
-
-fn tls_config() -> Option<Arc<ClientConfig>> {
-    static CONFIG: OnceLock<Option<Arc<ClientConfig>>> = OnceLock::new();
-    CONFIG
-        .get_or_init(|| {
-            let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.into() };
-            let provider = Arc::new(rustls::crypto::ring::default_provider());
-            let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().ok()?;
-            Some(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
-        })
-        .clone()
 }
 
 #[cfg(test)]

@@ -5,12 +5,11 @@ use std::{
     io,
     net::SocketAddr,
     pin::Pin,
-    sync::{Arc, OnceLock},
     task::{Context, Poll},
 };
 
 use leasehold_domain::grants::OutboundGrant;
-use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
+use rustls::pki_types::ServerName;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -21,6 +20,7 @@ use wasmtime_wasi_http::Error;
 use super::{
     address::{AddressClass, classify},
     grant::{Destination, Host},
+    tls,
 };
 
 /// An open connection.
@@ -105,7 +105,7 @@ async fn encrypt(stream: TcpStream, host: &Host) -> Result<Connection, Error> {
         Host::Name(name) => ServerName::try_from(name.clone()).map_err(|_| Error::HttpRequestUriInvalid)?,
         Host::Address(address) => ServerName::from(*address),
     };
-    let config = tls_config().ok_or(Error::ConfigurationError)?;
+    let config = tls::client_config().ok_or(Error::ConfigurationError)?;
     let stream = TlsConnector::from(config).connect(name, stream).await.map_err(|error| tls_error(&error))?;
     Ok(Connection::Tls(Box::new(stream)))
 }
@@ -116,20 +116,6 @@ fn tls_error(error: &io::Error) -> Error {
         Some(rustls::Error::InvalidCertificate(_)) => Error::TlsCertificateError,
         _ => Error::TlsProtocolError,
     }
-}
-
-fn tls_config() -> Option<Arc<ClientConfig>> {
-    static CONFIG: OnceLock<Option<Arc<ClientConfig>>> = OnceLock::new();
-    CONFIG
-        .get_or_init(|| {
-            let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.into() };
-            let provider = Arc::new(rustls::crypto::ring::default_provider());
-            let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().ok()?;
-            let mut config = builder.with_root_certificates(roots).with_no_client_auth();
-            config.alpn_protocols = vec![b"http/1.1".to_vec()];
-            Some(Arc::new(config))
-        })
-        .clone()
 }
 
 impl AsyncRead for Connection {

@@ -8,6 +8,7 @@ mod body;
 mod dial;
 pub(crate) mod grant;
 mod send;
+pub(crate) mod tls;
 
 use std::sync::Arc;
 
