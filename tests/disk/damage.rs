@@ -11,7 +11,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::{
     support::{ConfigText, Daemon},
-    told::{echo, get, holding_the_first},
+    told::{echo, get, holding_the_first, why_it_does_not_start},
 };
 
 const STOPPED: &str = "no further jobs are leased and nothing is written any more";
@@ -130,13 +130,8 @@ fn o6_damage_under_a_lease_of_the_process_before_lets_the_daemon_serve_reads() {
 #[track_caller]
 fn assert_does_not_start(daemon: &mut Daemon, code: &str) {
     let before = fs::read(database(daemon)).unwrap();
-    let seen = daemon.log().lines().count();
-    daemon.spawn();
-    assert_eq!(daemon.wait_for_exit().code(), Some(1), "{}", daemon.log());
-    let log = daemon.log();
-    let said: Vec<_> = log.lines().skip(seen).collect();
-    let [line] = said[..] else { panic!("not one line: {said:#?}") };
-    assert!(line.starts_with("error: ") && line.ends_with(&format!("[{code}]")), "{line}");
+    let line = why_it_does_not_start(daemon);
+    assert!(line.ends_with(&format!("[{code}]")), "{line}");
     assert!(line.contains("restore the backup"), "{line}");
     assert!(fs::read(database(daemon)).unwrap() == before, "the damaged file was written to");
 }

@@ -7,19 +7,14 @@ use crate::{
         ConfigText, Daemon, guest,
         mounts::{Mounted, in_own_mounts, not_run},
     },
-    told::{UNWRITTEN, echo, ends, get, holding_the_first},
+    told::{UNWRITTEN, echo, ends, get, holding_the_first, why_it_does_not_start},
 };
 
 /// The daemon does not start and says in one line that the file system is read-only.
 #[track_caller]
 fn assert_does_not_start(daemon: &mut Daemon) {
-    let seen = daemon.log().lines().count();
-    daemon.spawn();
-    assert_eq!(daemon.wait_for_exit().code(), Some(1), "{}", daemon.log());
-    let log = daemon.log();
-    let said: Vec<_> = log.lines().skip(seen).collect();
-    let [line] = said[..] else { panic!("not one line: {said:#?}") };
-    assert!(line.starts_with("error: ") && line.ends_with("[data_directory]"), "{line}");
+    let line = why_it_does_not_start(daemon);
+    assert!(line.ends_with("[data_directory]"), "{line}");
     assert!(line.contains("file system is read-only") && line.contains("data_dir under [daemon]"), "{line}");
 }
 

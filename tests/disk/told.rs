@@ -42,3 +42,16 @@ pub fn ends(daemon: &Daemon, job: i64) -> Vec<String> {
 pub fn lines_of_trouble(daemon: &Daemon) -> usize {
     daemon.log().lines().filter(|line| line.contains("ERROR") || line.contains(" WARN")).count()
 }
+
+/// The one line with which the daemon says why it does not start.
+#[track_caller]
+pub fn why_it_does_not_start(daemon: &mut Daemon) -> String {
+    let seen = daemon.log().lines().count();
+    daemon.spawn();
+    assert_eq!(daemon.wait_for_exit().code(), Some(1), "{}", daemon.log());
+    let log = daemon.log();
+    let said: Vec<_> = log.lines().skip(seen).collect();
+    let [line] = said[..] else { panic!("not one line: {said:#?}") };
+    assert!(line.starts_with("error: "), "{line}");
+    line.to_owned()
+}
