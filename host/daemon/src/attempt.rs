@@ -65,6 +65,9 @@ pub(crate) async fn run(daemon: Arc<Daemon>, in_force: Arc<InForce>, claimed: Cl
     settlement::settle(&daemon, &in_force, policy, &facts, claimed.contents.as_ref().ok(), ended, false).await;
     daemon.running.remove(token);
     daemon.claimable.notify_one();
+    if claimed.replay.is_some() {
+        daemon.replay_may_have_ended();
+    }
 }
 
 /// The component to run and the job's contents, or how the attempt ends without a run.

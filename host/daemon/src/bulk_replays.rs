@@ -99,6 +99,16 @@ impl Daemon {
         self.bulk_replay_changes.subscribe()
     }
 
+    /// Tells whoever waits for the jobs of replays that one of them may have ended.
+    pub(crate) fn replay_may_have_ended(&self) {
+        self.replay_ends.send_replace(());
+    }
+
+    /// Rung when the job of a replay may have ended, and by no other job's end.
+    pub fn replay_ends(&self) -> watch::Receiver<()> {
+        self.replay_ends.subscribe()
+    }
+
     /// The handler's components that can't run at this moment.
     pub(crate) async fn damaged(&self, in_force: &InForce, policy: &KindPolicy) -> Result<Vec<Digest>, StoreError> {
         let mut damaged = in_force.damaged.clone();

@@ -71,6 +71,7 @@ pub struct Daemon {
     /// Rung when a member of a bulk replay may have become due.
     pub(crate) bulk_replay_due: Notify,
     pub(crate) bulk_replay_changes: watch::Sender<()>,
+    pub(crate) replay_ends: watch::Sender<()>,
     /// The calls that were refused in this minute.
     pub(crate) refusals: Mutex<Refusals>,
 }
@@ -114,6 +115,7 @@ impl Daemon {
             ended: broadcast::Sender::new(ENDED_BACKLOG),
             bulk_replay_due: Notify::new(),
             bulk_replay_changes: watch::Sender::default(),
+            replay_ends: watch::Sender::default(),
             refusals: Mutex::default(),
         }
     }

@@ -99,6 +99,7 @@ impl Daemon {
         match cancelled {
             Cancelled::Now => {
                 self.job_ended(job);
+                self.replay_may_have_ended();
                 self.claimable.notify_one();
             }
             Cancelled::WhenStopped(token) => {

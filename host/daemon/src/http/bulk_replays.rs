@@ -22,8 +22,7 @@ use leasehold_store::{
 };
 
 use super::{
-    Api, body, bulk_replay_views as views,
-    jobs, new_job,
+    Api, body, bulk_replay_views as views, jobs, new_job,
     paging::{before, page, page_size},
     refusal::{Refusal, conflict, invalid, malformed, not_found},
     versions,
@@ -211,11 +210,11 @@ pub(super) async fn wait(
     let mut over = std::pin::pin!(over);
     let mut stopping = api.stopping.clone();
     let mut changes = api.daemon.bulk_replay_changes();
-    let mut ends = api.daemon.ended_jobs();
+    let mut ends = api.daemon.replay_ends();
     loop {
         // Listening goes before looking, so that no change in between is missed.
         changes.mark_unchanged();
-        ends = ends.resubscribe();
+        ends.mark_unchanged();
         let record = find(&api, id).await?;
         let runs = record.state == BulkState::Running;
         let view = views::bulk_replay(record);
@@ -225,7 +224,7 @@ pub(super) async fn wait(
         tokio::select! {
             _ = changes.changed() => {}
             // While members go, how their jobs end changes nothing for who waits for all.
-            _ = ends.recv(), if !runs => {}
+            _ = ends.changed(), if !runs => {}
             () = &mut over => return Ok(Json(view)),
             _ = stopping.wait_for(|stopping| *stopping) => return Ok(Json(view)),
         }

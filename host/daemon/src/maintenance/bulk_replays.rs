@@ -72,11 +72,11 @@ type Troubles = HashMap<BulkReplayId, Trouble>;
 /// Gives turns until the daemon's end.
 pub(crate) async fn run(daemon: Arc<Daemon>) {
     let mut paces = Paces::default();
-    let mut ends = daemon.ended_jobs();
+    let mut ends = daemon.replay_ends();
     let (mut trouble, mut troubles) = (Trouble::default(), Troubles::new());
     while !daemon.stopping.load(Ordering::SeqCst) {
         // Listening begins before anything is looked at, so that no end of a probe falls between.
-        ends = ends.resubscribe();
+        ends.mark_unchanged();
         let looked = look(&daemon, &mut paces, &mut troubles).await;
         trouble.note("looking for bulk replays", &looked);
         let rest = match looked {
@@ -92,7 +92,7 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
         tokio::select! {
             () = daemon.bulk_replay_due.notified() => {}
             () = tokio::time::sleep_until(daemon.clock.instant_at(until_ms).into()) => {}
-            _ = ends.recv(), if rest.awaits_probe => {}
+            _ = ends.changed(), if rest.awaits_probe => {}
         }
     }
 }

@@ -116,4 +116,6 @@ pub(super) async fn end_without_worker(daemon: &Daemon, lease: &ExpiredLease, ou
     });
     let ended = Ended::without_run(outcome);
     settlement::settle(daemon, &in_force, &policy, &facts, contents.as_ref(), ended, only_if_expired).await;
+    // Nothing here tells whether it was a replay's job, and this is rare.
+    daemon.replay_may_have_ended();
 }
