@@ -23,6 +23,9 @@ pub struct KindView {
     pub live_version: Option<String>,
     /// Whether jobs wait because no version is live.
     pub waiting_for_handler: bool,
+    /// Why no job of any kind is leased at the moment, if so: the daemon is not ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nothing_runs: Option<String>,
     /// Whether an operator has paused it.
     pub paused: bool,
     /// How many jobs wait, are ready and are leased, by state.

@@ -15,7 +15,12 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{StoreError, lock::LOCK_FILE, open::BUSY_TIMEOUT};
+use crate::{
+    StoreError,
+    keys::{self, KeyProblem, KeyStatus},
+    lock::LOCK_FILE,
+    open::BUSY_TIMEOUT,
+};
 
 /// The process id of the daemon that owns the database of this directory, as it wrote it down; none when nobody owns it.
 pub fn owner(directory: &Path) -> std::io::Result<Option<String>> {
@@ -59,6 +64,15 @@ pub fn copy(database: &Path, into: &Path) -> Result<(), CopyError> {
     }
     // SQLite does not sync what it vacuums into.
     file.sync_all().map_err(failed)
+}
+
+/// Why the key file does not open what is sealed in a database; nothing when it does. The key is never made here.
+pub fn key_problem(database: &Path, key_file: &Path) -> Result<Option<KeyProblem>, StoreError> {
+    let keys = keys::load_or_make(key_file, false)?;
+    Ok(match keys::check(&open(database)?, key_file, keys)? {
+        KeyStatus::Available(_) => None,
+        KeyStatus::Unavailable(problem) => Some(problem),
+    })
 }
 
 /// The digests of all components that a database names.

@@ -188,7 +188,12 @@ fn o6_the_doctor_says_what_is_well_and_what_is_not() {
     let stopped = daemon.ask(&["doctor"]).json();
     assert_eq!((state(&stopped, "lock"), state(&stopped, "database")), ("ok".into(), "ok".into()));
 
-    fs::rename(daemon.data().join("leasehold.key"), daemon.directory().join("elsewhere")).unwrap();
+    let key = daemon.data().join("leasehold.key");
+    fs::rename(&key, daemon.directory().join("elsewhere")).unwrap();
+    fs::copy(Daemon::start(&config()).data().join("leasehold.key"), &key).unwrap();
+    let of_another: Value = serde_json::from_str(&daemon.ask(&["doctor"]).stdout).unwrap();
+    assert_eq!((state(&of_another, "key file"), state(&of_another, "database")), ("fail".into(), "ok".into()));
+    fs::remove_file(&key).unwrap();
     let database = daemon.data().join("leasehold.db");
     let mut bytes = fs::read(&database).unwrap();
     // One table's page alone: the database can be opened, and only a check finds it.

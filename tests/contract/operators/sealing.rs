@@ -34,6 +34,8 @@ fn assert_serves_reads_alone(daemon: &Daemon, [ready, done, dead]: [i64; 3]) {
     for arguments in [&["jobs", "ls"][..], &["dlq", "ls"], &["kinds", "ls"], &["handlers", "ls"], &["audit", "ls"]] {
         daemon.ask(arguments).json();
     }
+    let kinds = daemon.ask(&["kinds", "ls"]).json();
+    assert!(kinds["items"][0]["nothing_runs"].as_str().is_some_and(|why| why.contains("sealing key")), "{kinds}");
     assert_eq!(daemon.job(done)["state"], "done");
     assert_eq!(daemon.dead_letter(dead)["cause"], "poison");
     assert!(daemon.metrics().contains("leasehold_queue_jobs"));

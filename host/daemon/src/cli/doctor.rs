@@ -111,17 +111,22 @@ fn data_directory(directory: &Path) -> Check {
 fn key_file(config: &Config) -> Check {
     let name = "key file";
     let path = config.daemon.key_file.display();
-    let has_database = config.daemon.data_dir.join("leasehold.db").exists();
-    match (fs::metadata(&config.daemon.key_file), has_database) {
-        (Ok(_), _) => check(State::Ok, name, format!("{path} is there; keep a copy apart from the database's")),
-        (Err(error), false) if error.kind() == std::io::ErrorKind::NotFound => {
-            check(State::Ok, name, format!("{path} is made together with the database"))
+    let database = config.daemon.data_dir.join("leasehold.db");
+    if !database.exists() {
+        return match fs::metadata(&config.daemon.key_file) {
+            Ok(_) => check(State::Ok, name, format!("{path} is there, and a new database takes it up")),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                check(State::Ok, name, format!("{path} is made together with the database"))
+            }
+            Err(error) => check(State::Fail, name, format!("{path}: {error}")),
+        };
+    }
+    match examine::key_problem(&database, &config.daemon.key_file) {
+        Ok(None) => check(State::Ok, name, format!("{path} is the database's; keep a copy of it in another place")),
+        Ok(Some(problem)) => {
+            check(State::Fail, name, format!("{problem}; without the database's key nothing is enqueued or run"))
         }
-        (Err(error), _) => check(
-            State::Fail,
-            name,
-            format!("{path}: {error}; without the key that was made with this database nothing is enqueued or run"),
-        ),
+        Err(error) => check(State::Fail, name, format!("whether {path} is the database's can't be told: {error}")),
     }
 }
 

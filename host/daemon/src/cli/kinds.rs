@@ -17,7 +17,8 @@ pub enum KindsCommand {
     /// STANDING says what becomes of a kind's ready jobs. "taking jobs": they are leased onto the live version as there is
     /// room. "paused": an operator holds them back, until `kinds resume`. "no live version": there is nothing to run one
     /// on, until `handlers activate`. "jobs wait for a version": the same, and there are jobs already. "not configured":
-    /// the configuration has no such kind any more.
+    /// the configuration has no such kind any more. "nothing runs": the daemon leases no job of any kind; `doctor` says
+    /// why.
     Ls,
     /// Stop a kind's jobs from being leased; running ones go on
     Pause(KindArguments),
@@ -71,6 +72,7 @@ pub fn listed(page: &Page<KindView>) -> String {
 
 const fn standing(kind: &KindView) -> &'static str {
     match (kind.paused, &kind.handler, kind.waiting_for_handler, &kind.live_version) {
+        _ if kind.nothing_runs.is_some() => "nothing runs",
         (true, ..) => "paused",
         (_, None, ..) => "not configured",
         (_, _, true, _) => "jobs wait for a version",

@@ -11,7 +11,7 @@ use leasehold_api::{KindView, Page, Timestamp};
 use leasehold_domain::{HandlerName, HandlerState, JobState, Kind};
 use leasehold_store::{KindDepth, VersionRow};
 
-use super::{Api, new_job, refusal::Refusal};
+use super::{Api, new_job, refusal::Refusal, system};
 use crate::config::{Actor, Config};
 
 /// Every kind that is configured or still has jobs or dead letters.
@@ -25,7 +25,9 @@ pub(super) async fn list(State(api): State<Api>) -> Result<Json<Page<KindView>>,
     let configured = config.kinds.keys().map(|kind| kind.as_str().to_owned());
     let with_jobs = depths.iter().map(|depth| depth.kind.clone());
     let kinds: BTreeSet<_> = configured.chain(with_jobs).chain(letters.keys().cloned()).collect();
+    let nothing_runs = system::unready(&api.daemon);
     let items = kinds.into_iter().map(|kind| KindView {
+        nothing_runs: nothing_runs.clone(),
         paused: paused.contains(&kind),
         dead_letters: letters.get(&kind).copied().unwrap_or_default(),
         ..view(kind, config, &depths, &versions, &in_force.servable)
@@ -55,6 +57,7 @@ fn view(
         owner: policy.map(|policy| policy.owner.clone()),
         waiting_for_handler: !is_served && depth.is_some_and(|depth| depth.jobs() > 0),
         live_version,
+        nothing_runs: None,
         paused: false,
         dead_letters: 0,
         depth: depth.map(depth_by_state).unwrap_or_default(),

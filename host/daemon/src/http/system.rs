@@ -47,7 +47,7 @@ pub(super) async fn readiness(State(api): State<Api>) -> Result<&'static str, Re
 }
 
 /// Why the daemon takes or runs no jobs, if so.
-fn unready(daemon: &Daemon) -> Option<String> {
+pub(super) fn unready(daemon: &Daemon) -> Option<String> {
     if daemon.stopping.load(Ordering::SeqCst) {
         return Some("the daemon is stopping".to_owned());
     }
