@@ -158,7 +158,7 @@ pub struct ReplayView {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReplayRequest {
-    /// The handler version to run on, as `name@version`; the handler's current one when absent.
+    /// The handler version to run on, as `1.2.0` or `name@1.2.0`; the handler's current one when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Why; it is kept with the replay.

@@ -12,7 +12,8 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RehearsalRequest {
-    /// The stored handler version to run on, as `name@version`, live or not; the handler's current one when absent.
+    /// The stored handler version to run on, as `1.2.0` or `name@1.2.0`, live or not; the handler's current one when
+    /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// A payload in place of the original, as JSON.

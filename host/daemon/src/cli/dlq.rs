@@ -77,7 +77,7 @@ pub struct ReplayArguments {
     /// Why; it is kept with the replay
     #[arg(long, required_unless_present = "dry_run")]
     reason: Option<String>,
-    /// The live version to run on [default: the handler's current one]
+    /// The live version to run on, NAME@1.2.0 or 1.2.0 [default: the handler's current one]
     #[arg(long, value_name = "NAME@VERSION")]
     version: Option<String>,
     /// Why to go ahead on a version that the job has died on, or that is older than an incident's fix

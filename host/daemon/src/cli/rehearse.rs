@@ -19,7 +19,7 @@ use super::{
 pub struct RehearseArguments {
     /// The dead letter's id
     id: i64,
-    /// The stored version to run on, live or not [default: the handler's current one]
+    /// The stored version to run on, live or not, NAME@1.2.0 or 1.2.0 [default: the handler's current one]
     #[arg(long, value_name = "NAME@VERSION")]
     version: Option<String>,
     /// A payload in place of the original: JSON, @FILE, or - for the standard input
