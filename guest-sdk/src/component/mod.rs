@@ -1,6 +1,8 @@
 //! The component's side: how the host's call reaches the handler's function, and how its answer goes back. It never looks
 //! into a payload.
 
+#[cfg(feature = "arena")]
+mod allocator;
 pub(crate) mod imports;
 mod outgoing_http;
 

@@ -37,6 +37,8 @@ pub enum Act {
     },
     /// Returns how many times this instance has counted.
     Count,
+    /// Returns the wall clock as finely as the host tells it: seconds and nanoseconds.
+    Now,
     /// Returns the job's fields and `payload`.
     Echo {
         #[serde(default)]

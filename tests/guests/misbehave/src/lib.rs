@@ -30,6 +30,7 @@ fn handle(job: Job<Act>) -> Result<Success, Failure> {
             Ok(Success::done())
         }
         Act::Count => Success::done_json(&limits::count()),
+        Act::Now => Success::done_json(&now()),
         Act::Echo { payload } => Success::done_json(&json!({
             "id": job.id, "kind": job.kind, "key": job.key, "lane": job.lane, "attempt": job.attempt,
             "attempts_used": job.attempts_used, "attempts_max": job.attempts_max,
@@ -179,6 +180,19 @@ fn enqueue(jobs: Vec<Outgoing>) -> Value {
         }
     };
     jobs.into_iter().map(one).collect()
+}
+
+/// The wall clock: seconds and nanoseconds. The SDK tells no more than milliseconds.
+#[cfg(target_arch = "wasm32")]
+fn now() -> (u64, u32) {
+    let now = leasehold_guest::bindings::wasi::clocks::wall_clock::now();
+    (now.seconds, now.nanoseconds)
+}
+
+/// Natively the SDK's clock is the mock host's.
+#[cfg(not(target_arch = "wasm32"))]
+fn now() -> (u64, u32) {
+    (clock::now_ms() / 1_000, 0)
 }
 
 /// Leaves the instance without an answer.
