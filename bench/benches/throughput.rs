@@ -1,22 +1,18 @@
 //! End to end: enqueued through the API in batches, leased, run in a fresh instance, settled; against the two limits.
 
-use std::{
-    fmt::Write as _,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use leasehold_bench::{
     daemon::{self, Daemon},
+    jobs::{LINES, batch, number},
     limits, payload, process,
     spread::Spread,
 };
 
-const LINES: usize = 1_000;
 const CLIENTS: usize = 2;
 
 fn main() -> anyhow::Result<()> {
-    let jobs: usize = std::env::var("BENCH_JOBS").ok().and_then(|text| text.parse().ok()).unwrap_or(100_000);
-    let rounds: usize = std::env::var("BENCH_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
+    let (jobs, rounds) = (number("BENCH_JOBS", 100_000), number("BENCH_ROUNDS", 3));
     for durability in ["full", "normal"] {
         let daemon = Daemon::start(&format!("durability = \"{durability}\""), "")?;
         let (mut rates, mut ratios, mut costs) = (Vec::new(), Vec::new(), Vec::new());
@@ -57,10 +53,7 @@ fn count(jobs: usize) -> f64 {
 
 /// Sends jobs in over several connections and waits for the end of the last ones.
 fn run(daemon: &Daemon, jobs: usize) -> anyhow::Result<Duration> {
-    let mut lines = String::new();
-    for _ in 0..LINES {
-        writeln!(lines, r#"{{"kind":"bench","payload":{}}}"#, payload())?;
-    }
+    let lines = batch("bench", &payload(), LINES, |_| String::new());
     let begun = Instant::now();
     std::thread::scope(|scope| {
         let clients: Vec<_> =

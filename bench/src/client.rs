@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 /// One connection, kept open.
 pub struct Client(BufReader<UnixStream>);
@@ -77,6 +78,22 @@ impl Client {
         let last = answers.split(|byte| *byte == b'\n').rfind(|line| !line.is_empty()).unwrap_or(b"{}");
         let last: serde_json::Value = serde_json::from_slice(last)?;
         last["id"].as_i64().with_context(|| format!("a job was refused: {last}"))
+    }
+
+    /// The sum of a metric over all of its labels that hold what is given.
+    pub fn metric(&mut self, name: &str, with: &str) -> anyhow::Result<f64> {
+        let text = self.ask("GET", "/metrics", b"")?;
+        let text = String::from_utf8_lossy(&text);
+        let lines = text.lines().filter(|line| line.starts_with(name) && line.contains(with));
+        Ok(lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
+    }
+
+    /// A job's result, which has to be JSON, once it has ended.
+    pub fn result(&mut self, id: i64) -> anyhow::Result<serde_json::Value> {
+        self.wait(id)?;
+        let answer: serde_json::Value = serde_json::from_slice(&self.ask("GET", &format!("/v1/jobs/{id}"), b"")?)?;
+        let result = BASE64_STANDARD.decode(answer["result_base64"].as_str().unwrap_or_default())?;
+        Ok(serde_json::from_slice(&result)?)
     }
 
     /// Waits until a job has ended.

@@ -19,11 +19,14 @@ pub struct Daemon {
     process: Child,
 }
 
-/// The released binary, built first if it has to be.
+/// The released binary, built first if it has to be, or another one that `BENCH_BINARY` names.
 pub fn binary() -> anyhow::Result<PathBuf> {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     if let Some(binary) = BINARY.get() {
         return Ok(binary.clone());
+    }
+    if let Some(binary) = std::env::var_os("BENCH_BINARY") {
+        return Ok(BINARY.get_or_init(|| binary.into()).clone());
     }
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--release", "--package", "leasehold", "--message-format", "json"]);
@@ -54,20 +57,21 @@ pub fn component(name: &str) -> PathBuf {
 
 impl Daemon {
     /// A daemon with an empty database and the handler that only reads its payload. `queue` and `rest` are lines of
-    /// the configuration.
+    /// the configuration: under `[queue]`, and after everything else.
     pub fn start(queue: &str, rest: &str) -> anyhow::Result<Self> {
-        let directory = directory()?;
         let config = format!(
             "[queue]\nqueue_depth_max = 10000000\n{queue}\n[handlers.bench-parse]\n[kinds.bench]\nhandler = \"bench-parse\"\n\
              owner = \"bench\"\n{rest}\n"
         );
-        fs::write(directory.path().join("config.toml"), config)?;
-        let daemon = Self::run(directory)?;
-        daemon.push("bench-parse@1.0.0")?;
+        let daemon = Self::start_with(&config)?;
+        daemon.push(&component("bench-parse@1.0.0"))?;
         Ok(daemon)
     }
 
-    fn run(directory: TempDir) -> anyhow::Result<Self> {
+    /// A daemon with an empty database, no handler and a configuration of its own.
+    pub fn start_with(config: &str) -> anyhow::Result<Self> {
+        let directory = directory()?;
+        fs::write(directory.path().join("config.toml"), config)?;
         let process = serve(directory.path())?;
         Ok(Self { directory, process })
     }
@@ -86,15 +90,15 @@ impl Daemon {
         Ok(())
     }
 
-    /// Stores a component of the tests and makes it live.
-    pub fn push(&self, name: &str) -> anyhow::Result<()> {
+    /// Stores a component, a file `NAME@VERSION.wasm`, and makes it live.
+    pub fn push(&self, file: &Path) -> anyhow::Result<()> {
         let status = Command::new(binary()?)
             .args(["handlers", "push", "--activate", "--config"])
             .arg(self.directory.path().join("config.toml"))
-            .arg(component(name))
+            .arg(file)
             .stdout(Stdio::null())
             .status()?;
-        ensure!(status.success(), "{name} does not go live");
+        ensure!(status.success(), "{} does not go live", file.display());
         Ok(())
     }
 
@@ -107,6 +111,15 @@ impl Daemon {
     #[must_use]
     pub fn data(&self) -> PathBuf {
         self.directory.path().join("leasehold-data")
+    }
+
+    /// The size of the database's file and of its log, in bytes.
+    pub fn file_bytes(&self) -> anyhow::Result<(u64, u64)> {
+        let size = |name: &str| Ok(fs::metadata(self.data().join(name))?.len());
+        let log = size("leasehold.db-wal").or_else(|error: std::io::Error| {
+            if error.kind() == std::io::ErrorKind::NotFound { Ok(0) } else { Err(error) }
+        })?;
+        Ok((size("leasehold.db")?, log))
     }
 
     /// The process's id.

@@ -3,6 +3,8 @@
 
 pub mod client;
 pub mod daemon;
+pub mod jobs;
+pub mod large;
 pub mod limits;
 pub mod process;
 pub mod spread;

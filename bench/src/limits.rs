@@ -1,7 +1,11 @@
 //! The two limits that bound what is possible: the queue's statements in a bare loop on one connection, and a bare
 //! instantiate-and-call of the handler's component. Neither has threads, leases, encryption, an API or any check.
 
-use std::{path::Path, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use rusqlite::{Connection, params};
 use wasmtime::{
@@ -9,7 +13,7 @@ use wasmtime::{
     component::{Component, Linker},
 };
 
-use crate::{daemon::component, payload, process::thread_cpu_time};
+use crate::{daemon::component, payload, process::thread_cpu_time, spread::Spread};
 
 mod bindings {
     #![allow(missing_docs, clippy::all, clippy::pedantic, reason = "generated code")]
@@ -35,10 +39,11 @@ pub const BATCH: usize = 256;
 pub fn bare_sql(directory: &Path, durability: &str, jobs: usize) -> anyhow::Result<Duration> {
     let connection = Connection::open(directory.join("bare.db"))?;
     connection.execute_batch(&format!(
-        "PRAGMA journal_mode = wal; PRAGMA synchronous = {durability}; PRAGMA wal_autocheckpoint = 8000;"
+        "PRAGMA journal_mode = wal; PRAGMA synchronous = {durability}; PRAGMA wal_autocheckpoint = 8000;
+         PRAGMA foreign_keys = ON;"
     ))?;
     connection.set_prepared_statement_cache_capacity(64);
-    connection.execute_batch(include_str!("../../host/store/migrations/0001_queue.sql"))?;
+    schema().and_then(|schema| Ok(connection.execute_batch(&schema)?))?;
     connection.execute(
         "INSERT INTO handler_versions (id, name, version, digest, size_bytes, state, current, stored_at, stored_by)
          VALUES (1, 'bench-parse', '1.0.0', zeroblob(32), 0, 'live', 1, 0, '')",
@@ -52,10 +57,25 @@ pub fn bare_sql(directory: &Path, durability: &str, jobs: usize) -> anyhow::Resu
         connection.execute_batch("BEGIN IMMEDIATE")?;
         let heads = heads(&connection)?;
         heads.iter().try_for_each(|id| lease(&connection, *id))?;
+        count(&connection)?;
         connection.execute_batch("COMMIT")?;
         in_transaction(&connection, first, |id| settle(&connection, id))?;
     }
     Ok(thread_cpu_time().saturating_sub(begun) / u32::try_from(jobs)?)
+}
+
+/// How long it takes to commit one row, durably, in milliseconds.
+pub fn commits(database: &Path, rounds: usize) -> anyhow::Result<Spread> {
+    let connection = Connection::open(database)?;
+    connection
+        .execute_batch("PRAGMA journal_mode = wal; PRAGMA synchronous = full; CREATE TABLE rows (payload BLOB)")?;
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        let begun = Instant::now();
+        connection.prepare_cached("INSERT INTO rows (payload) VALUES (zeroblob(200))")?.execute([])?;
+        times.push(begun.elapsed().as_secs_f64() * 1e3);
+    }
+    Ok(Spread::of(times))
 }
 
 fn in_transaction(
@@ -65,7 +85,29 @@ fn in_transaction(
 ) -> rusqlite::Result<()> {
     connection.execute_batch("BEGIN IMMEDIATE")?;
     (first..first + i64::try_from(BATCH).unwrap_or(0)).try_for_each(each)?;
+    count(connection)?;
     connection.execute_batch("COMMIT")
+}
+
+/// The queue's own schema, up to date.
+fn schema() -> anyhow::Result<String> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/store/migrations");
+    let mut files: Vec<_> =
+        fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
+    files.sort();
+    let texts: Vec<_> = files.iter().map(fs::read_to_string).collect::<Result<_, _>>()?;
+    Ok(texts.join("\n"))
+}
+
+/// What a transaction moved is counted once.
+fn count(connection: &Connection) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "INSERT INTO depths (kind, depth, waiting, ready, leased) VALUES ('bench', 1, 0, 1, 1)
+             ON CONFLICT DO UPDATE SET ready = ready + 1, leased = leased + 1",
+        )?
+        .execute([])?;
+    Ok(())
 }
 
 fn insert(connection: &Connection, id: i64, payload: &[u8]) -> rusqlite::Result<()> {
@@ -80,21 +122,26 @@ fn insert(connection: &Connection, id: i64, payload: &[u8]) -> rusqlite::Result<
 }
 
 fn heads(connection: &Connection) -> rusqlite::Result<Vec<i64>> {
-    let mut statement = connection
-        .prepare_cached("SELECT id FROM jobs WHERE state = 1 AND kind = 'bench' ORDER BY place, id LIMIT ?1")?;
-    statement.query_map([i64::try_from(BATCH).unwrap_or(0)], |row| row.get(0))?.collect()
+    let mut statement =
+        connection.prepare_cached("SELECT id FROM jobs WHERE state = 1 AND kind = 'bench' ORDER BY place, id")?;
+    statement.query_map([], |row| row.get(0))?.take(BATCH).collect()
 }
 
 fn lease(connection: &Connection, id: i64) -> rusqlite::Result<()> {
-    let attempt: i64 = connection
+    connection
         .prepare_cached(
             "UPDATE jobs SET state = 2, attempt = attempt + 1, attempts_used = attempts_used + 1,
                              lease_expires_at = ?2, deadline_at = ?2, version_id = 1
-             WHERE id = ?1 AND state = 1
-             RETURNING attempt, kind, lane, attempts_used, releases_running, enqueued_at, visible_at, content_type,
-                       payload_sealed, extras_sealed, replay_id, unclean_stops",
+             WHERE id = ?1 AND state = 1",
         )?
-        .query_row([id, id + 30_000], |row| {
+        .execute([id, id + 30_000])?;
+    let attempt: i64 = connection
+        .prepare_cached(
+            "SELECT attempt, kind, lane, attempts_used, releases_running, enqueued_at, visible_at, content_type,
+                    payload_sealed, extras_sealed, replay_id, unclean_stops
+             FROM jobs WHERE id = ?1 AND state = 2",
+        )?
+        .query_row([id], |row| {
             let _: (Vec<u8>, Vec<u8>) = (row.get(8)?, row.get(9)?);
             row.get(0)
         })?;

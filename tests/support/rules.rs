@@ -2,7 +2,16 @@
 //! after every step, the tests of the real daemon when they have ended. They never write.
 
 /// Each says what is wrong when its rows are there.
-pub const NOBODY: [(&str, &str); 18] = [
+pub const NOBODY: [(&str, &str); 21] = [
+    (
+        "a job ended as nobody knows",
+        "SELECT id FROM ended_jobs WHERE state NOT IN ('done', 'suppressed', 'dead', 'cancelled', 'discarded')",
+    ),
+    (
+        "an attempt ended as nobody knows",
+        "SELECT job_id FROM attempts WHERE ended_as NOT IN
+             ('done', 'suppressed', 'failed', 'released', 'expired', 'cancelled', 'daemon_stopped', 'not_run')",
+    ),
     ("a job stands in two states", "SELECT id FROM jobs WHERE id IN (SELECT id FROM ended_jobs)"),
     (
         "attempt numbers have a gap",
@@ -46,6 +55,11 @@ pub const NOBODY: [(&str, &str); 18] = [
              SELECT coalesce(sum(state = 0 AND held = 0), 0), coalesce(sum(state = 1 OR held = 1), 0),
                     coalesce(sum(state = 2), 0)
              FROM jobs j WHERE j.kind = d.kind)",
+    ),
+    (
+        "the number of ended jobs with records is not that",
+        "SELECT value FROM meta WHERE name = 'untrimmed_jobs'
+             AND value <> (SELECT count(*) FROM ended_jobs WHERE state <> 'dead' AND trimmed = 0)",
     ),
     ("a kind with jobs has no depth", "SELECT id FROM jobs WHERE kind NOT IN (SELECT kind FROM depths)"),
     (

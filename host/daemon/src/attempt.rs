@@ -75,7 +75,7 @@ async fn resolve<'a>(
     daemon: &Daemon,
     in_force: &InForce,
     claimed: &'a Claimed,
-) -> Result<(Prepared, &'a Contents), Outcome> {
+) -> Result<(Prepared, &'a Arc<Contents>), Outcome> {
     let run_on = &claimed.run_on;
     if run_on.bound && !run_on.live {
         let message = format!("the replay is bound to {}, which was not live when the job was leased", run_on.version);
@@ -95,10 +95,10 @@ async fn resolve<'a>(
 async fn run_guest(
     daemon: &Arc<Daemon>,
     in_force: &Arc<InForce>,
-    policy: &KindPolicy,
+    policy: &Arc<KindPolicy>,
     claimed: &Claimed,
     prepared: &Prepared,
-    contents: &Contents,
+    contents: &Arc<Contents>,
 ) -> Ended {
     let job = match job_view(claimed, policy, contents) {
         Ok(job) => job,
@@ -111,8 +111,8 @@ async fn run_guest(
         daemon: Arc::clone(daemon),
         in_force: Arc::clone(in_force),
         token: claimed.token,
-        policy: policy.clone(),
-        contents: contents.clone(),
+        policy: Arc::clone(policy),
+        contents: Arc::clone(contents),
         output_max_bytes: limits.map_or(0, |limits| limits.output_max_bytes),
     });
     let request = AttemptRequest { job, deadline, in_doubt: policy.in_doubt, answers: None };

@@ -22,8 +22,8 @@ pub(crate) struct StoreHost {
     pub(crate) daemon: Arc<Daemon>,
     pub(crate) in_force: Arc<InForce>,
     pub(crate) token: FencingToken,
-    pub(crate) policy: KindPolicy,
-    pub(crate) contents: Contents,
+    pub(crate) policy: Arc<KindPolicy>,
+    pub(crate) contents: Arc<Contents>,
     pub(crate) output_max_bytes: usize,
 }
 

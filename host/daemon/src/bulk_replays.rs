@@ -1,6 +1,8 @@
 //! What operators ask of bulk replays: each call is one transaction of the queue, and the loop that gives the members
 //! their turns is rung. It never checks who the caller is; the API does.
 
+use std::sync::Arc;
+
 use leasehold_domain::{
     BulkReplayId, Digest, HandlerVersion, Kind, KindPolicy, bulk_replay::Rate, policy::InDoubtPolicy,
 };
@@ -131,6 +133,6 @@ impl Daemon {
     }
 }
 
-fn policy_of<'a>(in_force: &'a InForce, kind: &Kind) -> Result<&'a KindPolicy, ReplayError> {
+fn policy_of<'a>(in_force: &'a InForce, kind: &Kind) -> Result<&'a Arc<KindPolicy>, ReplayError> {
     in_force.config.kinds.get(kind).ok_or_else(|| ReplayError::UnknownKind(kind.to_string()))
 }

@@ -13,7 +13,12 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::{Notify, Semaphore, broadcast, watch};
 
 use crate::{
-    alerts::Alerts, artefacts::Artefacts, clock::Clock, config::Config, maintenance::reaper::InHand, metrics,
+    alerts::Alerts,
+    artefacts::Artefacts,
+    clock::Clock,
+    config::Config,
+    maintenance::reaper::{InHand, NextReap},
+    metrics,
     running::RunningAttempts,
 };
 
@@ -57,8 +62,8 @@ pub struct Daemon {
     pub(crate) claimable: Notify,
     /// Rung when a job was put in that waits for a time of the wall clock.
     pub(crate) scheduled: Notify,
-    /// Rung when a lease may run out earlier than the reaper thinks.
-    pub(crate) reap: Notify,
+    /// When the reaper has to look next.
+    pub(crate) next_reap: NextReap,
     /// Leases whose worker is gone and whose settlements are on their way.
     pub(crate) in_hand: InHand,
     /// Set once the daemon takes no further leases.
@@ -107,7 +112,7 @@ impl Daemon {
             pausing: tokio::sync::Mutex::default(),
             claimable: Notify::new(),
             scheduled: Notify::new(),
-            reap: Notify::new(),
+            next_reap: NextReap::default(),
             in_hand: InHand::default(),
             stopping: AtomicBool::new(false),
             leasing: tokio::sync::Mutex::default(),

@@ -67,7 +67,7 @@ async fn claim_and_start(daemon: &Arc<Daemon>) -> Option<Result<Claimed, StoreEr
 
 /// Claims what there is room for; nothing when there is none.
 async fn claim(daemon: &Daemon) -> Result<Option<Claim>, StoreError> {
-    let free = daemon.sandbox.slots().saturating_sub(daemon.running.len());
+    let free = daemon.running.free_slots(daemon.sandbox.slots());
     if free == 0 || daemon.store.key_problem().is_some() || daemon.store.damage().is_some() {
         return Ok(None);
     }
@@ -118,6 +118,7 @@ fn memory_bytes(config: &Config, policy: &KindPolicy) -> u64 {
 fn start(daemon: &Arc<Daemon>, claim: Claim) {
     let in_force = daemon.in_force();
     for claimed in claim.jobs {
+        daemon.next_reap.may_run_out_at(claimed.lease_expires_at_ms);
         // A reload waits for this, so the kinds are those of the claim.
         let Some(policy) = in_force.config.kinds.get(&claimed.kind) else { continue };
         daemon.running.add(
@@ -130,18 +131,17 @@ fn start(daemon: &Arc<Daemon>, claim: Claim) {
         );
         tokio::spawn(attempt::run(Arc::clone(daemon), Arc::clone(&in_force), claimed));
     }
-    daemon.reap.notify_one();
+    if claim.used_up > 0 {
+        daemon.next_reap.ring();
+    }
 }
 
 /// Waits until a job may be claimable: somebody rings, an attempt ends, or the next job is due. Without room nothing is
 /// claimed, however much is due.
 async fn rest(daemon: &Daemon, has_room: bool) {
     let now_ms = daemon.now_ms();
-    let due_ms = match daemon.store.next_visible_ms().await {
-        Ok(due_ms) if has_room => due_ms.unwrap_or(i64::MAX),
-        _ => i64::MAX,
-    };
-    let until = daemon.clock.instant_at(due_ms.clamp(now_ms, now_ms + SLEEP_MAX_MS));
+    let due_ms = if has_room { daemon.store.next_visible_ms().await.ok().flatten() } else { None };
+    let until = daemon.clock.instant_at(due_ms.unwrap_or(i64::MAX).clamp(now_ms, now_ms + SLEEP_MAX_MS));
     tokio::select! {
         () = daemon.claimable.notified() => {}
         () = daemon.running.ended.notified() => {}

@@ -136,7 +136,7 @@ impl Daemon {
             .store
             .replay(ReplayRequest {
                 dead_letter: id,
-                handler: policy.handler,
+                handler: policy.handler.clone(),
                 version: wish.version,
                 damaged,
                 actor: actor.to_owned(),

@@ -56,12 +56,12 @@ pub(crate) struct Redacted {
 pub(crate) async fn redact(
     in_force: &Arc<InForce>,
     policy: &KindPolicy,
-    contents: Option<&Contents>,
+    contents: Option<&Arc<Contents>>,
     texts: Texts,
     wants_view: bool,
 ) -> Redacted {
     let Some(contents) = contents.filter(|_| wants_view || !texts.is_empty()) else { return whole(texts) };
-    let (in_force, contents, clear) = (Arc::clone(in_force), contents.clone(), texts.clone());
+    let (in_force, contents, clear) = (Arc::clone(in_force), Arc::clone(contents), texts.clone());
     let policy_of_work = policy.clone();
     let work =
         tokio::task::spawn_blocking(move || panics::caught(|| mask(&in_force, &policy_of_work, &contents, clear)));
@@ -105,7 +105,7 @@ fn whole(texts: Texts) -> Redacted {
 pub(crate) async fn with_maskers<T: Send + 'static>(
     in_force: &Arc<InForce>,
     policy: &KindPolicy,
-    contents: Vec<Contents>,
+    contents: Vec<Arc<Contents>>,
     mask: impl FnOnce(&[Masker]) -> T + Send + 'static,
 ) -> Option<T> {
     let (in_force, policy) = (Arc::clone(in_force), policy.clone());
@@ -122,7 +122,7 @@ pub(crate) async fn with_maskers<T: Send + 'static>(
 pub(crate) async fn redact_notes(
     in_force: &Arc<InForce>,
     policy: &KindPolicy,
-    contents: Option<&Contents>,
+    contents: Option<&Arc<Contents>>,
     mut effects: Vec<Effect>,
 ) -> Vec<Effect> {
     let texts: Vec<_> = notes(&mut effects).map(|note| note.text.clone()).collect();
@@ -135,7 +135,7 @@ pub(crate) async fn redact_notes(
                 let mask = |text: &String| maskers.iter().fold(text.clone(), |text, masker| masker.text(&text));
                 texts.iter().map(mask).collect()
             };
-            with_maskers(in_force, policy, vec![contents.clone()], mask).await
+            with_maskers(in_force, policy, vec![Arc::clone(contents)], mask).await
         }
         None => None,
     };

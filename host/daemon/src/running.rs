@@ -31,13 +31,20 @@ struct Running {
     guest_ended: bool,
 }
 
+impl Running {
+    /// What its guest may use, as long as it has one.
+    const fn guest_memory_bytes(&self) -> u64 {
+        if self.guest_ended { 0 } else { self.memory_bytes }
+    }
+}
+
 /// All attempts in memory.
 #[derive(Debug, Default)]
 pub(crate) struct RunningAttempts {
     attempts: Mutex<HashMap<FencingToken, Running>>,
     /// Rung when the next beat may have come nearer.
     pub(crate) changed: Notify,
-    /// Rung when an attempt is gone.
+    /// Rung when a guest has ended, and when an attempt is gone.
     pub(crate) ended: Notify,
 }
 
@@ -100,6 +107,7 @@ impl RunningAttempts {
             running.stopper = None;
             running.guest_ended = true;
         }
+        self.ended.notify_one();
     }
 
     /// The attempt is settled, or its lease is lost.
@@ -152,14 +160,22 @@ impl RunningAttempts {
         self.lock().len()
     }
 
-    /// The memory that the attempts in memory may use together, in bytes.
+    /// How many further guests may be started where so many may run at once. Attempts whose guests have ended take no slot
+    /// while they are settled; a disk that keeps them from that still bounds how many there are.
+    pub(crate) fn free_slots(&self, slots: usize) -> usize {
+        let attempts = self.lock();
+        let guests = attempts.values().filter(|running| !running.guest_ended).count();
+        slots.saturating_sub(guests).min((2 * slots).saturating_sub(attempts.len()))
+    }
+
+    /// The memory that the guests in memory may use together, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.lock().values().map(|running| running.memory_bytes).sum()
+        self.lock().values().map(Running::guest_memory_bytes).sum()
     }
 
     /// What they leave of the memory that there is for all.
     pub(crate) fn memory_room(&self, total_bytes: u64) -> MemoryRoom {
-        MemoryRoom::left_by(self.lock().values().map(|running| running.memory_bytes), total_bytes)
+        MemoryRoom::left_by(self.lock().values().map(Running::guest_memory_bytes), total_bytes)
     }
 
     /// The other attempts of a job whose guests still run here.
@@ -238,6 +254,23 @@ mod tests {
         assert!(attempts.due(6_000).beats.is_empty());
         attempts.beaten(&beats, true, 6_000);
         assert_eq!(attempts.due(6_000).next_at_ms, Some(11_000));
+    }
+
+    #[test]
+    fn h5_a_slot_is_free_when_its_guest_has_ended_and_the_settling_are_bounded() {
+        let attempts = attempts();
+        assert_eq!(attempts.free_slots(2), 1);
+        attempts.guest_ended(token(1, 1));
+        assert_eq!((attempts.free_slots(2), attempts.memory_bytes()), (2, 0));
+        for job in 2..=3 {
+            attempts.add(token(job, 1), Kind::new("k").unwrap(), 1, 30_000, 5_000, 30_000);
+            attempts.guest_ended(token(job, 1));
+        }
+        assert_eq!(attempts.free_slots(2), 1);
+        attempts.add(token(4, 1), Kind::new("k").unwrap(), 1, 30_000, 5_000, 30_000);
+        assert_eq!(attempts.free_slots(2), 0);
+        attempts.remove(token(1, 1));
+        assert_eq!(attempts.free_slots(2), 1);
     }
 
     #[test]

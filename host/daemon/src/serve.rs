@@ -23,7 +23,9 @@ use crate::{
     config::{self, Config},
     daemon::Daemon,
     dispatcher, http,
-    maintenance::{bulk_replays, handlers_folder, heartbeats, pages, reaper, recovery, relay, retention, wall_clock},
+    maintenance::{
+        bulk_replays, free_pages, handlers_folder, heartbeats, pages, reaper, recovery, relay, retention, wall_clock,
+    },
     metrics,
     open_files::warn_of_open_files,
     refused, stop_marker,
@@ -187,6 +189,7 @@ async fn start_work(daemon: &Arc<Daemon>) -> Result<(), StoreError> {
     let recovery = tokio::spawn(recovery::run(Arc::clone(daemon), orphaned));
     tokio::spawn(heartbeats::run(Arc::clone(daemon)));
     tokio::spawn(retention::run(Arc::clone(daemon)));
+    tokio::spawn(free_pages::run(Arc::clone(daemon)));
     tokio::spawn(wall_clock::run(Arc::clone(daemon)));
     tokio::spawn(wall_clock::watch_for_suspends(Arc::clone(daemon)));
     let _ = tokio::time::timeout(RECOVERY_PATIENCE, recovery).await;

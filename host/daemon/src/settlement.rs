@@ -44,7 +44,7 @@ pub(crate) async fn settle(
     in_force: &Arc<InForce>,
     policy: &KindPolicy,
     facts: &JobFacts,
-    contents: Option<&Contents>,
+    contents: Option<&Arc<Contents>>,
     ended: Ended,
     only_if_expired: bool,
 ) {
@@ -99,7 +99,7 @@ async fn prepare(
     in_force: &Arc<InForce>,
     policy: &KindPolicy,
     facts: &JobFacts,
-    contents: Option<&Contents>,
+    contents: Option<&Arc<Contents>>,
     decision: &Decision,
     ended: Ended,
     only_if_expired: bool,
@@ -157,10 +157,11 @@ pub(crate) fn log_text(lines: &[LogLine]) -> String {
 /// Writes until it is durable or the lease is lost. The guest has ended, so nothing runs twice for a failed write. Nothing
 /// comes back when nothing will be written any more: the lease stays for the next start, which gives it back.
 async fn write(daemon: &Daemon, settlement: Settlement) -> Option<Settled> {
+    let settlement = Arc::new(settlement);
     let mut failures = 0;
     loop {
         let begun_ms = daemon.now_ms();
-        match daemon.store.settle(settlement.clone()).await {
+        match daemon.store.settle(Arc::clone(&settlement)).await {
             Ok(settled) => {
                 metrics::settled(daemon.now_ms() - begun_ms);
                 if failures > 0 {

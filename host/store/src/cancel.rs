@@ -4,7 +4,12 @@
 use leasehold_domain::{FencingToken, JobId, JobState, TimestampMs};
 use rusqlite::{Connection, OptionalExtension};
 
-use crate::{Store, StoreError, audit, effects, enqueue, lanes, rows, settle, writer::Urgency};
+use crate::{
+    Store, StoreError, audit, effects, enqueue, lanes, rows,
+    settle::{self, Ending},
+    transaction::{Standing, Transaction},
+    writer::Urgency,
+};
 
 /// What became of a request to cancel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,24 +29,42 @@ impl Store {
     pub async fn cancel(&self, job: JobId, actor: &str, now_ms: TimestampMs) -> Result<Cancelled, StoreError> {
         self.note_time(now_ms);
         let actor = actor.to_owned();
-        self.shared.writer.call(Urgency::Usual, move |connection| cancel(connection, job, &actor, now_ms)).await
+        self.shared.writer.call(Urgency::Usual, move |transaction| cancel(transaction, job, &actor, now_ms)).await
     }
 }
 
-fn cancel(connection: &Connection, job: JobId, actor: &str, now_ms: TimestampMs) -> Result<Cancelled, StoreError> {
-    let row: Option<(i64, u32, String, Option<String>)> = connection
-        .prepare_cached("SELECT state, attempt, kind, lane FROM jobs WHERE id = ?1")?
-        .query_row([job.0], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
+/// A job that has not ended.
+struct LiveRow {
+    from: Standing,
+    attempt: u32,
+    kind: String,
+    lane: Option<String>,
+    replay_id: Option<i64>,
+}
+
+fn cancel(
+    transaction: &Transaction<'_>,
+    job: JobId,
+    actor: &str,
+    now_ms: TimestampMs,
+) -> Result<Cancelled, StoreError> {
+    let row: Option<LiveRow> = transaction
+        .prepare_cached("SELECT state, held, attempt, kind, lane, replay_id FROM jobs WHERE id = ?1")?
+        .query_row([job.0], |row| {
+            let from = rows::standing(row.get(0)?, row.get(1)?);
+            Ok(LiveRow { from, attempt: row.get(2)?, kind: row.get(3)?, lane: row.get(4)?, replay_id: row.get(5)? })
+        })
         .optional()?;
-    let Some((state, attempt, kind, lane)) = row else { return not_live(connection, job) };
-    audit::write(connection, now_ms, actor, "job.cancel", &job.to_string(), &serde_json::json!({ "kind": kind }))?;
-    if state == rows::LEASED {
-        connection.prepare_cached("UPDATE jobs SET cancel_requested = 1 WHERE id = ?1")?.execute([job.0])?;
+    let Some(LiveRow { from, attempt, kind, lane, replay_id }) = row else { return not_live(transaction, job) };
+    audit::write(transaction, now_ms, actor, "job.cancel", &job.to_string(), &serde_json::json!({ "kind": kind }))?;
+    if from == Standing::Leased {
+        transaction.prepare_cached("UPDATE jobs SET cancel_requested = 1 WHERE id = ?1")?.execute([job.0])?;
         return Ok(Cancelled::WhenStopped(rows::token(job.0, attempt)));
     }
-    effects::forget(connection, job.0)?;
-    settle::end(connection, job.0, JobState::Cancelled, now_ms, Some("cancelled before it ran"), None)?;
-    lanes::let_go(connection, &kind, lane.as_deref(), 1)?;
+    effects::forget(transaction, job.0)?;
+    let ending = Ending { id: job.0, kind: &kind, from, replay_id };
+    settle::end(transaction, ending, JobState::Cancelled, now_ms, Some("cancelled before it ran"), None)?;
+    lanes::let_go(transaction, &kind, lane.as_deref(), 1)?;
     Ok(Cancelled::Now)
 }
 

@@ -1,6 +1,8 @@
 //! Due jobs are leased and their attempts numbered and counted, in one transaction. It never leases a job whose
 //! attempts are used up, and it never decides how many may run: the caller took its permits before.
 
+use std::sync::Arc;
+
 use leasehold_domain::{
     AttemptNumber, FencingToken, Fit, HandlerName, JobId, Kind, Lane, MemoryRoom, ReplayId, TimestampMs,
     verdict::SUSPECT_AFTER,
@@ -10,15 +12,16 @@ use rusqlite::{Connection, params};
 use crate::{
     Store, StoreError,
     keys::Keys,
-    lanes,
+    lanes::{self, LanesOfKind},
     rows::Extras,
     seal::Purpose,
     serving::{RunOn, Serving, bound_version, serving},
+    transaction::{Standing, Transaction},
     writer::Urgency,
 };
 
 /// How many due jobs a claim makes ready at the most.
-const PROMOTE_BATCH: i64 = 1_000;
+const PROMOTE_BATCH: usize = 1_000;
 /// How many heads of a kind with lanes a claim looks at, at least.
 const LANE_HEADS: usize = 256;
 /// How many times a claim looks for more when blocked lanes took the place of candidates.
@@ -116,7 +119,7 @@ pub struct Claimed {
     /// The replay that this attempt belongs to.
     pub replay: Option<ReplayInfo>,
     /// What was sealed, or why it does not open.
-    pub contents: Result<Contents, StoreError>,
+    pub contents: Result<Arc<Contents>, StoreError>,
 }
 
 /// What was sealed of a job.
@@ -133,7 +136,7 @@ pub struct Contents {
 impl Contents {
     pub(crate) fn open(keys: &Keys, job: i64, payload: &[u8], extras: &[u8]) -> Result<Self, StoreError> {
         let extras = Extras::open(keys, job, extras)?;
-        let payload = keys.sealer.open(Purpose::Payload, job, payload)?.to_vec();
+        let payload = std::mem::take(&mut *keys.sealer.open(Purpose::Payload, job, payload)?);
         Ok(Self { payload, key: extras.key, metadata: extras.metadata })
     }
 }
@@ -174,7 +177,7 @@ impl Store {
         self.note_time(request.now_ms);
         let keys = self.shared.keys.get()?;
         let Taken { rows, used_up, cut_short } =
-            self.shared.writer.call(Urgency::Lease, move |connection| claim(connection, &request)).await?;
+            self.shared.writer.call(Urgency::Lease, move |transaction| claim(transaction, &request)).await?;
         if !rows.is_empty() {
             fail::fail_point!("claim.leased");
         }
@@ -186,7 +189,7 @@ impl Store {
 fn open_row(keys: &Keys, row: LeasedRow) -> Result<Claimed, StoreError> {
     let unexpected = |error: leasehold_domain::NameError| StoreError::Unexpected(error.to_string());
     Ok(Claimed {
-        contents: Contents::open(keys, row.token.job.0, &row.payload_sealed, &row.extras_sealed),
+        contents: Contents::open(keys, row.token.job.0, &row.payload_sealed, &row.extras_sealed).map(Arc::new),
         token: row.token,
         kind: Kind::new(row.kind).map_err(unexpected)?,
         lane: row.lane.map(Lane::new).transpose().map_err(unexpected)?,
@@ -210,26 +213,27 @@ struct Taken {
     cut_short: bool,
 }
 
-fn claim(connection: &Connection, request: &ClaimRequest) -> Result<Taken, StoreError> {
-    promote_due(connection, request.now_ms)?;
-    lanes::end_cooldowns(connection, request.now_ms)?;
+fn claim(transaction: &Transaction<'_>, request: &ClaimRequest) -> Result<Taken, StoreError> {
+    promote_due(transaction, request.now_ms)?;
+    lanes::end_cooldowns(transaction, request.now_ms)?;
     let serving: Vec<_> = request
         .kinds
         .iter()
-        .map(|kind| serving(connection, &kind.handler, kind.bound_only))
+        .map(|kind| serving(transaction, &kind.handler, kind.bound_only))
         .collect::<Result<_, _>>()?;
     let mut room: Vec<usize> = request.kinds.iter().map(|kind| kind.max).collect();
     let mut memory = request.memory;
+    let mut lanes: Vec<_> = request.kinds.iter().map(LanesOfKind::new).collect();
     let mut taken = Taken { rows: Vec::new(), used_up: 0, cut_short: false };
     for _ in 0..ROUNDS {
         let mut moved = 0;
-        for candidate in first_in_line(connection, request, &serving, &room)? {
+        for candidate in first_in_line(transaction, request, &serving, &room)? {
             let kind = &request.kinds[candidate.kind];
             if room[candidate.kind] == 0 || taken.rows.len() == request.max {
                 continue;
             }
-            let leased = lease(connection, request.now_ms, kind, &serving[candidate.kind], memory, &candidate)?;
-            match leased {
+            let lanes = &mut lanes[candidate.kind];
+            match lease(transaction, request.now_ms, kind, lanes, &serving[candidate.kind], memory, &candidate)? {
                 Leased::Taken(row) => {
                     room[candidate.kind] -= 1;
                     memory.take(kind.memory_bytes);
@@ -267,14 +271,20 @@ enum Leased {
 }
 
 /// Makes due jobs ready, in bounded batches, so that the index of claimable jobs holds only what can be claimed.
-pub(crate) fn promote_due(connection: &Connection, now_ms: TimestampMs) -> Result<usize, StoreError> {
-    Ok(connection
+pub(crate) fn promote_due(transaction: &Transaction<'_>, now_ms: TimestampMs) -> Result<usize, StoreError> {
+    let due: Vec<(i64, String)> = transaction
         .prepare_cached(
-            "UPDATE jobs SET state = 1 WHERE id IN (
-                 SELECT id FROM jobs WHERE state = 0 AND held = 0 AND run_at_wall IS NULL AND visible_at <= ?1
-                 ORDER BY visible_at LIMIT ?2)",
+            "SELECT id, kind FROM jobs WHERE state = 0 AND held = 0 AND run_at_wall IS NULL AND visible_at <= ?1
+             ORDER BY visible_at",
         )?
-        .execute([now_ms, PROMOTE_BATCH])?)
+        .query_map([now_ms], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .take(PROMOTE_BATCH)
+        .collect::<Result<_, _>>()?;
+    for (id, kind) in &due {
+        transaction.prepare_cached("UPDATE jobs SET state = 1 WHERE id = ?1")?.execute([id])?;
+        transaction.moved(kind, Standing::Waiting, Standing::Ready);
+    }
+    Ok(due.len())
 }
 
 /// The heads of all kinds that have room, merged by place in line.
@@ -293,34 +303,42 @@ fn first_in_line(
         // Of a kind with lanes some heads may be blocked; with more of them at hand, a backlog of one lane is out of the
         // way in few transactions.
         let least = if has_lanes(kind) { LANE_HEADS } else { 0 };
-        let limit = i64::try_from(room[index].max(least)).unwrap_or(i64::MAX);
-        let sql = match &serving[index] {
-            Serving::Current(_) => HEADS,
-            Serving::BoundOnly => BOUND_HEADS,
-            Serving::Nothing => continue,
+        let sql = match (&serving[index], suspects_may_run) {
+            (Serving::Current(_), true) => HEADS,
+            (Serving::Current(_), false) => HEADS_UNSUSPECTED,
+            (Serving::BoundOnly, true) => BOUND_HEADS,
+            (Serving::BoundOnly, false) => BOUND_HEADS_UNSUSPECTED,
+            (Serving::Nothing, _) => continue,
         };
-        let parameters = params![kind.kind.as_str(), limit, SUSPECT_AFTER, suspects_may_run];
-        candidates.extend(heads(connection, index, sql, parameters)?);
+        candidates.extend(heads(connection, index, kind.kind.as_str(), sql, room[index].max(least))?);
     }
     candidates.sort_by_key(|candidate| (candidate.place, candidate.id));
     Ok(candidates)
 }
 
-const HEADS: &str = "SELECT place, id, lane, attempts_used, bound_version_id, unclean_stops >= ?3 FROM jobs
-    WHERE state = 1 AND kind = ?1 AND (unclean_stops < ?3 OR ?4) ORDER BY place, id LIMIT ?2";
-const BOUND_HEADS: &str = "SELECT place, id, lane, attempts_used, bound_version_id, unclean_stops >= ?3 FROM jobs
-    WHERE state = 1 AND bound_version_id IS NOT NULL AND kind = ?1 AND (unclean_stops < ?3 OR ?4)
-    ORDER BY place, id LIMIT ?2";
+// Neither the number of stops nor that of heads is a parameter: with the one compared with the condition of an index, or the
+// other as a limit, SQLite would prepare the statement anew for each value.
+const _: () = assert!(SUSPECT_AFTER == 2);
+const HEADS: &str = "SELECT place, id, lane, attempts_used, bound_version_id, unclean_stops >= 2 FROM jobs
+    WHERE state = 1 AND kind = ?1 ORDER BY place, id";
+const HEADS_UNSUSPECTED: &str = "SELECT place, id, lane, attempts_used, bound_version_id, 0 FROM jobs
+    WHERE state = 1 AND kind = ?1 AND unclean_stops < 2 ORDER BY place, id";
+const BOUND_HEADS: &str = "SELECT place, id, lane, attempts_used, bound_version_id, unclean_stops >= 2 FROM jobs
+    WHERE state = 1 AND bound_version_id IS NOT NULL AND kind = ?1 ORDER BY place, id";
+const BOUND_HEADS_UNSUSPECTED: &str = "SELECT place, id, lane, attempts_used, bound_version_id, 0 FROM jobs
+    WHERE state = 1 AND bound_version_id IS NOT NULL AND kind = ?1 AND unclean_stops < 2
+    ORDER BY place, id";
 
 /// The first ready jobs of one of the request's kinds.
 fn heads(
     connection: &Connection,
     kind: usize,
+    name: &str,
     sql: &str,
-    parameters: impl rusqlite::Params,
+    max: usize,
 ) -> Result<Vec<Candidate>, StoreError> {
     let mut statement = connection.prepare_cached(sql)?;
-    let rows = statement.query_map(parameters, |row| {
+    let rows = statement.query_map([name], |row| {
         Ok(Candidate {
             place: row.get(0)?,
             id: row.get(1)?,
@@ -331,7 +349,7 @@ fn heads(
             kind,
         })
     })?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    Ok(rows.take(max).collect::<Result<_, _>>()?)
 }
 
 /// Suspects run one at a time beside the rest: the next unclean stop then tells which of them it was.
@@ -346,24 +364,25 @@ fn has_lanes(kind: &KindClaim) -> bool {
 
 /// Leases one candidate, or moves it out of the way.
 fn lease(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     now_ms: TimestampMs,
     kind: &KindClaim,
+    lanes: &mut LanesOfKind,
     serving: &Serving,
     memory: MemoryRoom,
     candidate: &Candidate,
 ) -> Result<Leased, StoreError> {
-    if has_lanes(kind)
-        && lanes::is_blocked(connection, kind.kind.as_str(), candidate.lane.as_deref(), kind.lane_concurrency, now_ms)?
-    {
-        lanes::hold(connection, candidate.id)?;
+    if has_lanes(kind) && lanes.is_blocked(transaction, candidate.lane.as_deref(), now_ms)? {
+        lanes::hold(transaction, candidate.id)?;
         return Ok(Leased::LaneBlocked);
     }
-    if candidate.is_suspect && a_suspect_runs(connection)? {
+    if candidate.is_suspect && a_suspect_runs(transaction)? {
         return Ok(Leased::AnotherSuspectRuns);
     }
     if candidate.attempts_used >= kind.attempts_max {
-        hand_to_reaper(connection, candidate.id, now_ms)?;
+        hand_to_reaper(transaction, candidate.id, now_ms)?;
+        transaction.moved(kind.kind.as_str(), Standing::Ready, Standing::Leased);
+        lanes.leased(candidate.lane.as_deref());
         return Ok(Leased::UsedUp);
     }
     match memory.fit(kind.memory_bytes) {
@@ -374,11 +393,13 @@ fn lease(
     let run_on = match (candidate.bound_version_id, serving) {
         (None, Serving::Current(current)) => current.clone(),
         (None, _) => return Err(StoreError::Unexpected(format!("job {} has no version to run on", candidate.id))),
-        (Some(id), _) => bound_version(connection, id)?
+        (Some(id), _) => bound_version(transaction, id)?
             .ok_or_else(|| StoreError::Unexpected(format!("a replay bound to version {id}, which is not stored")))?,
     };
-    let row = take_lease(connection, now_ms, kind, candidate.id, run_on)?;
-    record_attempt(connection, now_ms, &row)?;
+    let row = take_lease(transaction, now_ms, kind, candidate.id, run_on)?;
+    transaction.moved(kind.kind.as_str(), Standing::Ready, Standing::Leased);
+    lanes.leased(candidate.lane.as_deref());
+    record_attempt(transaction, now_ms, &row)?;
     Ok(Leased::Taken(Box::new(row)))
 }
 
@@ -403,15 +424,21 @@ fn take_lease(
     run_on: RunOn,
 ) -> Result<LeasedRow, StoreError> {
     let expires_at_ms = now_ms + kind.visibility_timeout_ms;
-    Ok(connection
+    connection
         .prepare_cached(
             "UPDATE jobs SET state = 2, attempt = attempt + 1, attempts_used = attempts_used + 1,
                              lease_expires_at = ?2, deadline_at = ?3, version_id = ?4
-             WHERE id = ?1 AND state = 1
-             RETURNING attempt, kind, lane, attempts_used, releases_running, enqueued_at, visible_at, content_type,
-                       payload_sealed, extras_sealed, replay_id, unclean_stops",
+             WHERE id = ?1 AND state = 1",
         )?
-        .query_row([id, expires_at_ms, now_ms + kind.lease_max_ms, run_on.id.0], |row| {
+        .execute([id, expires_at_ms, now_ms + kind.lease_max_ms, run_on.id.0])?;
+    // Read afterwards and not returned by the update, which would keep what it returns in a table of its own.
+    Ok(connection
+        .prepare_cached(
+            "SELECT attempt, kind, lane, attempts_used, releases_running, enqueued_at, visible_at, content_type,
+                    payload_sealed, extras_sealed, replay_id, unclean_stops
+             FROM jobs WHERE id = ?1 AND state = 2",
+        )?
+        .query_row([id], |row| {
             Ok(LeasedRow {
                 token: FencingToken { job: JobId(id), attempt: AttemptNumber(row.get(0)?) },
                 kind: row.get(1)?,

@@ -15,6 +15,7 @@ use crate::{
     originals::shown_digest,
     read::{AttemptRecord, Page, StepRecord, StepRunRecord, attempts_of, step_runs_of, steps_of},
     replay_records::{ReplayRecord, replays_of},
+    transaction::Transaction,
     writer::Urgency,
 };
 
@@ -223,13 +224,13 @@ fn show(connection: &Connection, keys: Option<&Keys>, id: DeadLetterId) -> Resul
 }
 
 pub(crate) fn discard(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     id: DeadLetterId,
     actor: &str,
     reason: &str,
     now_ms: TimestampMs,
 ) -> Result<Discarded, StoreError> {
-    let found: Option<(i64, String)> = connection
+    let found: Option<(i64, String)> = transaction
         .prepare_cached("SELECT job_id, state FROM dead_letters WHERE id = ?1")?
         .query_row([id.0], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
@@ -237,13 +238,14 @@ pub(crate) fn discard(
     if state != "open" {
         return Ok(Discarded::NotOpen { state });
     }
-    close(connection, id, "discarded", false, actor, now_ms)?;
-    connection
+    close(transaction, id, "discarded", false, actor, now_ms)?;
+    transaction
         .prepare_cached("UPDATE ended_jobs SET state = 'discarded', ended_at = ?2 WHERE id = ?1")?
         .execute([job, now_ms])?;
-    crate::effects::forget(connection, job)?;
+    transaction.count_untrimmed(1);
+    crate::effects::forget(transaction, job)?;
     audit::write(
-        connection,
+        transaction,
         now_ms,
         actor,
         "dead_letter.discard",

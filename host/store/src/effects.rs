@@ -11,6 +11,7 @@ use crate::{
     keys::Keys,
     notes,
     seal::Purpose,
+    transaction::Transaction,
     values,
 };
 
@@ -67,20 +68,20 @@ pub(crate) fn kept_by_step(
 
 /// Makes a successful job's effects real: those of its steps first, then those of its last attempt.
 pub(crate) fn apply(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     keys: &Keys,
     of_attempt: &[Effect],
     by: MadeBy<'_>,
     context: EnqueueContext,
 ) -> Result<(), StoreError> {
-    let of_steps = kept(connection, keys, by.job)?;
+    let of_steps = kept(transaction, keys, by.job)?;
     if of_steps.is_empty() && of_attempt.is_empty() {
         return Ok(());
     }
     for effect in of_steps.iter().chain(of_attempt) {
-        apply_one(connection, keys, effect, by, context)?;
+        apply_one(transaction, keys, effect, by, context)?;
     }
-    forget(connection, by.job)
+    forget(transaction, by.job)
 }
 
 /// Drops what a job's steps have kept, once the job has ended.
@@ -90,29 +91,29 @@ pub(crate) fn forget(connection: &Connection, job: i64) -> Result<(), StoreError
 }
 
 fn apply_one(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     keys: &Keys,
     effect: &Effect,
     by: MadeBy<'_>,
     context: EnqueueContext,
 ) -> Result<(), StoreError> {
     match effect {
-        Effect::Enqueue(job) => enqueue_one(connection, keys, job, by.enqueued_by, context),
-        Effect::Set { store, key, value } => values::set(connection, keys, store, key, value, context.now_ms),
-        Effect::Delete { store, key } => values::delete(connection, keys, store, key),
-        Effect::Annotate(note) => notes::make(connection, keys, note, by, context.now_ms),
+        Effect::Enqueue(job) => enqueue_one(transaction, keys, job, by.enqueued_by, context),
+        Effect::Set { store, key, value } => values::set(transaction, keys, store, key, value, context.now_ms),
+        Effect::Delete { store, key } => values::delete(transaction, keys, store, key),
+        Effect::Annotate(note) => notes::make(transaction, keys, note, by, context.now_ms),
     }
 }
 
 /// The depth limit does not hold here: a job that has succeeded must not fail for its successors.
 fn enqueue_one(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     keys: &Keys,
     job: &NewJob,
     enqueued_by: &str,
     context: EnqueueContext,
 ) -> Result<(), StoreError> {
-    let id = job_ids::reserve(connection, 1)?.start;
+    let id = job_ids::reserve(transaction, 1)?.start;
     let sealed = SealedJob::new(
         keys,
         id,
@@ -128,8 +129,9 @@ fn enqueue_one(
             priority: job.priority,
         },
     )?;
-    let unbounded = EnqueueContext { depth_max: u64::MAX, ..context };
-    if let EnqueueAnswer::KeyConflict { id } = enqueue::insert(connection, &sealed, enqueued_by, unbounded)? {
+    let mut room = u64::MAX;
+    let answer = enqueue::insert(transaction, &sealed, enqueued_by, context, &mut room)?;
+    if let EnqueueAnswer::KeyConflict { id } = answer {
         tracing::warn!(
             kind = %job.kind, first = %id, code = "key_conflict",
             "a job that a handler enqueued was left out: a job with its key and another payload was there first"

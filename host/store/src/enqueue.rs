@@ -8,6 +8,7 @@ use crate::{
     keys::Keys,
     rows::{Extras, READY, WAITING, ended_state, live_state},
     seal::Purpose,
+    transaction::{Standing, Transaction},
     writer::Urgency,
 };
 
@@ -65,7 +66,6 @@ pub enum EnqueueAnswer {
 pub(crate) struct EnqueueContext {
     pub(crate) now_ms: TimestampMs,
     pub(crate) priority_step_ms: i64,
-    pub(crate) depth_max: u64,
 }
 
 /// A job with its parts sealed to its id.
@@ -136,13 +136,14 @@ impl Store {
         let ids = self.shared.job_ids.take(&self.shared.writer, jobs.len()).await?;
         let sealed: Vec<_> =
             ids.into_iter().zip(jobs).map(|(id, job)| SealedJob::new(keys, id, job)).collect::<Result<_, _>>()?;
-        let context = EnqueueContext { now_ms, priority_step_ms, depth_max };
+        let context = EnqueueContext { now_ms, priority_step_ms };
         let enqueued_by = enqueued_by.to_owned();
         let answers = self
             .shared
             .writer
-            .call(Urgency::Usual, move |connection| {
-                let answers = sealed.iter().map(|job| insert(connection, job, &enqueued_by, context));
+            .call(Urgency::Usual, move |transaction| {
+                let mut room = depth_max.saturating_sub(transaction.depth()?);
+                let answers = sealed.iter().map(|job| insert(transaction, job, &enqueued_by, context, &mut room));
                 let answers = answers.collect::<Result<Vec<_>, _>>()?;
                 fail::fail_point!("enqueue.inserted");
                 Ok(answers)
@@ -153,23 +154,23 @@ impl Store {
     }
 }
 
-/// Inserts one job unless its key is taken or the queue is full.
+/// Inserts one job unless its key is taken or there is no room for it.
 pub(crate) fn insert(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     job: &SealedJob,
     enqueued_by: &str,
     context: EnqueueContext,
+    room: &mut u64,
 ) -> Result<EnqueueAnswer, StoreError> {
-    if let Some(first) = first_with_key(connection, job)? {
+    if let Some(first) = first_with_key(transaction, job)? {
         return Ok(first);
     }
-    if depth(connection)? >= context.depth_max {
-        return Ok(EnqueueAnswer::QueueFull);
-    }
+    let Some(left) = room.checked_sub(1) else { return Ok(EnqueueAnswer::QueueFull) };
+    *room = left;
     let visible_at_ms = job.run_at_wall_ms.unwrap_or(job.visible_at_ms.max(context.now_ms));
     let is_due = job.run_at_wall_ms.is_none() && visible_at_ms <= context.now_ms;
     let state = if is_due { READY } else { WAITING };
-    connection
+    transaction
         .prepare_cached(
             "INSERT INTO jobs (id, kind, lane, state, place, visible_at, priority, enqueued_at, enqueued_by,
                                content_type, payload_bytes, payload_digest, key_digest, payload_sealed, extras_sealed,
@@ -195,10 +196,11 @@ pub(crate) fn insert(
             job.run_at_wall_ms,
         ])?;
     if let Some(key_digest) = &job.key_digest {
-        connection
+        transaction
             .prepare_cached("INSERT INTO job_keys (kind, key_digest, payload_digest, job_id) VALUES (?1, ?2, ?3, ?4)")?
             .execute(params![job.kind, key_digest, job.payload_digest, job.id])?;
     }
+    transaction.came(&job.kind, if is_due { Standing::Ready } else { Standing::Waiting });
     Ok(EnqueueAnswer::Enqueued { id: JobId(job.id), state: live_state(state, false) })
 }
 
@@ -229,10 +231,4 @@ pub(crate) fn state_of(connection: &Connection, id: i64) -> Result<JobState, Sto
         .query_row([id], |row| row.get(0))
         .optional()?;
     ended_state(&ended.ok_or_else(|| StoreError::Unexpected(format!("a key of job {id}, which does not exist")))?)
-}
-
-fn depth(connection: &Connection) -> Result<u64, StoreError> {
-    let depth: i64 =
-        connection.prepare_cached("SELECT coalesce(sum(depth), 0) FROM depths")?.query_row([], |row| row.get(0))?;
-    Ok(u64::try_from(depth).unwrap_or(0))
 }

@@ -79,7 +79,7 @@ pub enum Retired {
 }
 
 const COLUMNS: &str = "id, name, version, digest, size_bytes, state, current, stored_at, stored_by, activated_at,
-    (SELECT count(*) FROM jobs WHERE state = 2 AND version_id = handler_versions.id)";
+    (SELECT count(*) FROM jobs INDEXED BY jobs_leased WHERE state = 2 AND version_id = handler_versions.id)";
 
 impl Store {
     /// Stores a version, staged.
@@ -249,7 +249,7 @@ pub(crate) fn retire_if_drained(connection: &Connection, version_id: i64) -> Res
     connection
         .prepare_cached(
             "UPDATE handler_versions SET state = 'retired' WHERE id = ?1 AND state = 'draining'
-             AND NOT EXISTS (SELECT 1 FROM jobs WHERE state = 2 AND version_id = ?1)",
+             AND NOT EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_leased WHERE state = 2 AND version_id = ?1)",
         )?
         .execute([version_id])?;
     Ok(())

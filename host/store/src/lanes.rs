@@ -4,32 +4,67 @@
 //! costs other lanes nothing. It comes back when an attempt of its lane ends or the lane's cooldown does. Held jobs
 //! exist only while their lane has a leased job or a cooldown.
 
-use leasehold_domain::TimestampMs;
+use std::collections::HashMap;
+
+use leasehold_domain::{Kind, TimestampMs};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::{Store, StoreError, writer::Urgency};
+use crate::{KindClaim, Store, StoreError, writer::Urgency};
 
 /// How many cooldowns one claim ends; the next claim, which is due at once, ends more.
 const COOLDOWN_BATCH: usize = 16;
 /// How many held jobs the end of a cooldown lets go at once; each of them that ends lets the next one go.
-const RELEASE_BATCH: i64 = 256;
+const RELEASE_BATCH: usize = 256;
 
-/// Whether a lane takes no further attempt now.
-pub(crate) fn is_blocked(
-    connection: &Connection,
-    kind: &str,
-    lane: Option<&str>,
+/// The lanes of one kind while one transaction leases jobs of it.
+pub(crate) struct LanesOfKind {
+    kind: Kind,
     limit: Option<u32>,
-    now_ms: TimestampMs,
-) -> Result<bool, StoreError> {
-    if is_cooling_down(connection, kind, lane, now_ms)? {
-        return Ok(true);
+    /// How many leases each lane has; read when it is asked for first.
+    leases: Option<HashMap<String, u32>>,
+}
+
+impl LanesOfKind {
+    pub(crate) fn new(claim: &KindClaim) -> Self {
+        Self { kind: claim.kind.clone(), limit: claim.lane_concurrency, leases: None }
     }
-    let (Some(limit), Some(lane)) = (limit, lane) else { return Ok(false) };
-    let running: u32 = connection
-        .prepare_cached("SELECT count(*) FROM jobs WHERE state = 2 AND kind = ?1 AND lane = ?2")?
-        .query_row([kind, lane], |row| row.get(0))?;
-    Ok(running >= limit)
+
+    /// Whether a lane takes no further attempt now.
+    pub(crate) fn is_blocked(
+        &mut self,
+        connection: &Connection,
+        lane: Option<&str>,
+        now_ms: TimestampMs,
+    ) -> Result<bool, StoreError> {
+        if is_cooling_down(connection, self.kind.as_str(), lane, now_ms)? {
+            return Ok(true);
+        }
+        let (Some(limit), Some(lane)) = (self.limit, lane) else { return Ok(false) };
+        let leases = match &mut self.leases {
+            Some(leases) => leases,
+            unread => unread.insert(leases_by_lane(connection, self.kind.as_str())?),
+        };
+        Ok(leases.get(lane).is_some_and(|leases| *leases >= limit))
+    }
+
+    /// A job of the lane was leased.
+    pub(crate) fn leased(&mut self, lane: Option<&str>) {
+        if let (Some(leases), Some(lane)) = (&mut self.leases, lane) {
+            *leases.entry(lane.to_owned()).or_default() += 1;
+        }
+    }
+}
+
+/// There are few leases at once, so all of them are looked at rather than kept in an index for it.
+fn leases_by_lane(connection: &Connection, kind: &str) -> Result<HashMap<String, u32>, StoreError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT lane FROM jobs INDEXED BY jobs_leased WHERE state = 2 AND kind = ?1 AND lane IS NOT NULL",
+    )?;
+    let mut leases = HashMap::new();
+    for lane in statement.query_map([kind], |row| row.get(0))? {
+        *leases.entry(lane?).or_default() += 1;
+    }
+    Ok(leases)
 }
 
 /// Jobs without a lane share one cooldown: the lane of the empty name.
@@ -52,15 +87,20 @@ pub(crate) fn hold(connection: &Connection, id: i64) -> Result<(), StoreError> {
 /// Lets go the first held jobs of a lane. A job that is let go and can't run must not keep back one that could, so two
 /// sorts come on top of the count: suspects, which may have to wait for a suspect of another lane, and as many replays,
 /// which may be all that runs while there is no current version. What was let go in vain is held again.
-pub(crate) fn let_go(connection: &Connection, kind: &str, lane: Option<&str>, count: i64) -> Result<(), StoreError> {
+pub(crate) fn let_go(connection: &Connection, kind: &str, lane: Option<&str>, count: usize) -> Result<(), StoreError> {
     // Most lanes hold nothing back; the end of an attempt costs those no more than a look.
     if !connection.prepare_cached(HOLDS)?.exists(params![kind, lane])? {
         return Ok(());
     }
-    for sorts in [SUSPECTS, REPLAYS, ALL] {
-        connection
-            .prepare_cached(&format!("UPDATE jobs SET state = 1, held = 0 WHERE id IN ({sorts})"))?
-            .execute(params![kind, lane, count])?;
+    for (sort, max) in [(SUSPECTS, usize::MAX), (REPLAYS, count), (ALL, count)] {
+        let ids: Vec<i64> = connection
+            .prepare_cached(sort)?
+            .query_map(params![kind, lane], |row| row.get(0))?
+            .take(max)
+            .collect::<Result<_, _>>()?;
+        for id in ids {
+            connection.prepare_cached("UPDATE jobs SET state = 1, held = 0 WHERE id = ?1")?.execute([id])?;
+        }
     }
     Ok(())
 }
@@ -68,11 +108,11 @@ pub(crate) fn let_go(connection: &Connection, kind: &str, lane: Option<&str>, co
 const HOLDS: &str = "SELECT 1 FROM jobs INDEXED BY jobs_held WHERE held = 1 AND kind = ?1 AND lane IS ?2";
 // Told which indexes to take: a lane can have a long backlog, and there are few suspects and replays.
 const SUSPECTS: &str = "SELECT id FROM jobs INDEXED BY jobs_suspects
-    WHERE unclean_stops >= 2 AND held = 1 AND kind = ?1 AND lane IS ?2 AND ?3 > 0";
+    WHERE unclean_stops >= 2 AND held = 1 AND kind = ?1 AND lane IS ?2";
 const REPLAYS: &str = "SELECT id FROM jobs INDEXED BY jobs_held_bound
-    WHERE held = 1 AND bound_version_id IS NOT NULL AND kind = ?1 AND lane IS ?2 ORDER BY place, id LIMIT ?3";
+    WHERE held = 1 AND bound_version_id IS NOT NULL AND kind = ?1 AND lane IS ?2 ORDER BY place, id";
 const ALL: &str = "SELECT id FROM jobs INDEXED BY jobs_held
-    WHERE held = 1 AND kind = ?1 AND lane IS ?2 ORDER BY place, id LIMIT ?3";
+    WHERE held = 1 AND kind = ?1 AND lane IS ?2 ORDER BY place, id";
 
 /// Holds back a lane until a time; a cooldown that lasts longer stays.
 pub(crate) fn cool_down(

@@ -36,18 +36,11 @@ impl Store {
     /// go first in the writer's queue.
     pub async fn expired_leases(&self, now_ms: TimestampMs, max: usize) -> Result<Vec<ExpiredLease>, StoreError> {
         self.note_time(now_ms);
-        let max = i64::try_from(max).unwrap_or(i64::MAX);
         self.shared
             .writer
             .call(Urgency::Usual, move |connection| {
-                leased(
-                    connection,
-                    &format!(
-                        "SELECT {COLUMNS} FROM jobs WHERE state = 2 AND lease_expires_at <= ?1
-                         ORDER BY lease_expires_at LIMIT ?2"
-                    ),
-                    [now_ms, max],
-                )
+                let expired = "WHERE state = 2 AND lease_expires_at <= ?1 ORDER BY lease_expires_at";
+                leased(connection, &format!("SELECT {COLUMNS} FROM jobs {expired}"), [now_ms], max)
             })
             .await
     }
@@ -64,6 +57,7 @@ impl Store {
                      ORDER BY lease_expires_at"
                 ),
                 [],
+                usize::MAX,
             )
         })
         .await
@@ -97,10 +91,15 @@ impl Store {
     }
 }
 
-fn leased(connection: &Connection, sql: &str, parameters: impl rusqlite::Params) -> Result<Vec<LeasedJob>, StoreError> {
+fn leased(
+    connection: &Connection,
+    sql: &str,
+    parameters: impl rusqlite::Params,
+    max: usize,
+) -> Result<Vec<LeasedJob>, StoreError> {
     let mut statement = connection.prepare_cached(sql)?;
     let rows = statement.query_map(parameters, |row| Ok(leased_job(row)))?;
-    rows.map(|row| row?).collect()
+    rows.take(max).map(|row| row?).collect()
 }
 
 fn leased_job(row: &Row<'_>) -> Result<LeasedJob, StoreError> {

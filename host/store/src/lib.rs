@@ -47,6 +47,7 @@ mod serving;
 mod settle;
 mod steps;
 mod tokens;
+mod transaction;
 mod values;
 mod wall_clock;
 mod writer;

@@ -31,6 +31,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0006_originals.sql"),
     include_str!("../migrations/0007_queue_mends.sql"),
     include_str!("../migrations/0008_wall_clock.sql"),
+    include_str!("../migrations/0009_counts.sql"),
 ];
 /// How long SQLite waits for another program's lock before a call fails with `database_busy`.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);

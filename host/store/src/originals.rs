@@ -10,9 +10,9 @@ use crate::{Store, StoreError, audit, dead_letters, keys::Keys, writer::Urgency}
 /// Who does what a retention setting says, in the audit log.
 const ACTOR: &str = "retention";
 /// How many originals one transaction erases.
-const ERASED_MAX: i64 = 500;
+const ERASED_MAX: usize = 500;
 /// How many dead letters one transaction gives up; each has a row of its own in the audit log.
-const GIVEN_UP_MAX: i64 = 100;
+const GIVEN_UP_MAX: usize = 100;
 /// How much of a digest is shown: 128 bits.
 const SHOWN_BYTES: usize = 16;
 
@@ -38,7 +38,7 @@ impl Store {
             .writer
             .call(Urgency::Usual, move |connection| {
                 let erased = erase(connection, died_before_ms, now_ms)?;
-                Ok((erased, is_batch(erased, ERASED_MAX)))
+                Ok((erased, erased == ERASED_MAX))
             })
             .await
     }
@@ -58,33 +58,31 @@ impl Store {
             .call(Urgency::Usual, move |connection| {
                 let letters = ids(
                     connection,
-                    "SELECT id FROM dead_letters WHERE state = 'open' AND died_at < ?1 ORDER BY died_at LIMIT ?2",
-                    [died_before_ms, GIVEN_UP_MAX],
+                    "SELECT id FROM dead_letters WHERE state = 'open' AND died_at < ?1 ORDER BY died_at",
+                    died_before_ms,
+                    GIVEN_UP_MAX,
                 )?;
                 for &letter in &letters {
                     dead_letters::discard(connection, DeadLetterId(letter), ACTOR, &reason, now_ms)?;
                 }
-                Ok((letters.len(), is_batch(letters.len(), GIVEN_UP_MAX)))
+                Ok((letters.len(), letters.len() == GIVEN_UP_MAX))
             })
             .await
     }
 }
 
-fn is_batch(count: usize, max: i64) -> bool {
-    i64::try_from(count).is_ok_and(|count| count == max)
-}
-
-fn ids(connection: &Connection, sql: &str, parameters: [i64; 2]) -> Result<Vec<i64>, StoreError> {
+fn ids(connection: &Connection, sql: &str, died_before_ms: TimestampMs, max: usize) -> Result<Vec<i64>, StoreError> {
     let mut statement = connection.prepare_cached(sql)?;
-    let rows = statement.query_map(parameters, |row| row.get(0))?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    let rows = statement.query_map([died_before_ms], |row| row.get(0))?;
+    Ok(rows.take(max).collect::<Result<_, _>>()?)
 }
 
 fn erase(connection: &Connection, died_before_ms: TimestampMs, now_ms: TimestampMs) -> Result<usize, StoreError> {
     let letters = ids(
         connection,
-        "SELECT id FROM dead_letters WHERE payload_sealed IS NOT NULL AND died_at < ?1 ORDER BY died_at LIMIT ?2",
-        [died_before_ms, ERASED_MAX],
+        "SELECT id FROM dead_letters WHERE payload_sealed IS NOT NULL AND died_at < ?1 ORDER BY died_at",
+        died_before_ms,
+        ERASED_MAX,
     )?;
     for letter in &letters {
         connection

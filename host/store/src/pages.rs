@@ -121,12 +121,12 @@ pub(crate) fn answer(connection: &Connection, incident: i64, kind: &str, class: 
 }
 
 /// Forgets pages that were sent before a time, a bounded number at once. Answers how many.
-pub(crate) fn forget_sent(connection: &Connection, before_ms: TimestampMs, max: i64) -> Result<usize, StoreError> {
+pub(crate) fn forget_sent(connection: &Connection, before_ms: TimestampMs, max: usize) -> Result<usize, StoreError> {
     Ok(connection
         .prepare_cached(
             "DELETE FROM pages WHERE id IN (SELECT id FROM pages WHERE sent_at < ?1 ORDER BY sent_at LIMIT ?2)",
         )?
-        .execute([before_ms, max])?)
+        .execute(params![before_ms, max])?)
 }
 
 fn select(

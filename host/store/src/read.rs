@@ -205,14 +205,15 @@ impl Store {
     }
 
     /// What was sealed of a leased job, for the redacted view of its death.
-    pub async fn contents(&self, token: FencingToken) -> Result<Option<Contents>, StoreError> {
+    pub async fn contents(&self, token: FencingToken) -> Result<Option<Arc<Contents>>, StoreError> {
         let keys = Arc::clone(&self.shared.keys);
         self.ask_for_daemon(move |connection| {
             let sealed: Option<(Vec<u8>, Vec<u8>)> = connection
                 .prepare_cached("SELECT payload_sealed, extras_sealed FROM jobs WHERE id = ?1 AND attempt = ?2")?
                 .query_row((token.job.0, token.attempt.0), |row| Ok((row.get(0)?, row.get(1)?)))
                 .optional()?;
-            sealed.map(|(payload, extras)| Contents::open(keys.get()?, token.job.0, &payload, &extras)).transpose()
+            let opened = sealed.map(|(payload, extras)| Contents::open(keys.get()?, token.job.0, &payload, &extras));
+            Ok(opened.transpose()?.map(Arc::new))
         })
         .await
     }

@@ -2,11 +2,12 @@
 //! wait for their mark stands here, in the transaction that made their jobs, for as long as the mark is not confirmed.
 
 use leasehold_domain::{JobId, TimestampMs};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{OptionalExtension, params};
 
 use crate::{
     Store, StoreError,
     enqueue::{self, EnqueueAnswer, EnqueueContext, EnqueueJob, SealedJob},
+    transaction::Transaction,
     writer::Urgency,
 };
 
@@ -45,12 +46,13 @@ impl Store {
         let ids = self.shared.job_ids.take(&self.shared.writer, rows.len()).await?;
         let sealed = ids.into_iter().zip(rows).map(|(id, row)| Ok((row.id, SealedJob::new(keys, id, row.job)?)));
         let sealed = sealed.collect::<Result<Vec<_>, StoreError>>()?;
-        let context = EnqueueContext { now_ms, priority_step_ms, depth_max };
+        let context = EnqueueContext { now_ms, priority_step_ms };
         let source = source.to_owned();
         self.shared
             .writer
-            .call(Urgency::Usual, move |connection| {
-                sealed.iter().map(|(id, job)| relay(connection, &source, id, job, context)).collect()
+            .call(Urgency::Usual, move |transaction| {
+                let mut room = depth_max.saturating_sub(transaction.depth()?);
+                sealed.iter().map(|(id, job)| relay(transaction, &source, id, job, context, &mut room)).collect()
             })
             .await
     }
@@ -84,22 +86,23 @@ impl Store {
 }
 
 fn relay(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     source: &str,
     row: &str,
     job: &SealedJob,
     context: EnqueueContext,
+    room: &mut u64,
 ) -> Result<Relayed, StoreError> {
-    let before: Option<i64> = connection
+    let before: Option<i64> = transaction
         .prepare_cached("SELECT job_id FROM relayed_rows WHERE source = ?1 AND row_id = ?2")?
         .query_row([source, row], |row| row.get(0))
         .optional()?;
     if let Some(job) = before {
         return Ok(Relayed::Durable(JobId(job)));
     }
-    match enqueue::insert(connection, job, &format!("outbox:{source}"), context)? {
+    match enqueue::insert(transaction, job, &format!("outbox:{source}"), context, room)? {
         EnqueueAnswer::Enqueued { id, .. } | EnqueueAnswer::Duplicate { id, .. } => {
-            connection
+            transaction
                 .prepare_cached("INSERT INTO relayed_rows (source, row_id, job_id) VALUES (?1, ?2, ?3)")?
                 .execute(params![source, row, id.0])?;
             Ok(Relayed::Durable(id))

@@ -14,8 +14,12 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::json;
 
 use crate::{
-    Store, StoreError, audit, dead_letters, enqueue, handlers, incidents, keys::Keys, originals::shown_digest,
-    seal::Purpose, writer::Urgency,
+    Store, StoreError, audit, dead_letters, enqueue, handlers, incidents,
+    keys::Keys,
+    originals::shown_digest,
+    seal::Purpose,
+    transaction::{Standing, Transaction},
+    writer::Urgency,
 };
 
 /// What an operator asks for.
@@ -179,8 +183,8 @@ impl Store {
         let keys = Arc::clone(&self.shared.keys);
         self.shared
             .writer
-            .call(Urgency::Usual, move |connection| {
-                let answer = replay(connection, keys.get()?, &request)?;
+            .call(Urgency::Usual, move |transaction| {
+                let answer = replay(transaction, keys.get()?, &request)?;
                 fail::fail_point!("replay.inserted");
                 Ok(answer)
             })
@@ -190,26 +194,26 @@ impl Store {
 
 /// Decides about a dead letter and carries the replay out, within the caller's transaction.
 pub(crate) fn replay(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     keys: &Keys,
     request: &ReplayRequest,
 ) -> Result<ReplayAnswer, StoreError> {
-    let candidates = handlers::candidates(connection, request.handler.as_str(), &request.damaged)?;
-    let (job, target, overridden, digests) = match decide(connection, keys, request, &candidates)? {
+    let candidates = handlers::candidates(transaction, request.handler.as_str(), &request.damaged)?;
+    let (job, target, overridden, digests) = match decide(transaction, keys, request, &candidates)? {
         Decision::Go { job, target, overridden, digests } => (job, target, overridden, digests),
         Decision::No(answer) => return Ok(answer),
     };
-    if let Some(step) = resolve(connection, keys, job, request)? {
+    if let Some(step) = resolve(transaction, keys, job, request)? {
         return Ok(ReplayAnswer::NotInDoubt { step });
     }
-    let payload_sealed = payload(connection, keys, job, request)?;
-    let id = record(connection, keys, job, request, &target, &overridden, &digests)?;
-    put_back(connection, job, request, id, &target, &payload_sealed)?;
+    let payload_sealed = payload(transaction, keys, job, request)?;
+    let id = record(transaction, keys, job, request, &target, &overridden, &digests)?;
+    put_back(transaction, job, request, id, &target, &payload_sealed)?;
     if let Some(payload) = &request.payload {
-        correct_payload(connection, job, &digests.after, payload)?;
+        correct_payload(transaction, job, &digests.after, payload)?;
     }
     let keep_original = digests.differ();
-    dead_letters::close(connection, request.dead_letter, "replayed", keep_original, &request.actor, request.now_ms)?;
+    dead_letters::close(transaction, request.dead_letter, "replayed", keep_original, &request.actor, request.now_ms)?;
     Ok(ReplayAnswer::Replayed { replay: ReplayId(id), job: JobId(job), version: target.version, digest: target.digest })
 }
 
@@ -410,17 +414,17 @@ fn record(
 }
 
 fn put_back(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     job: i64,
     request: &ReplayRequest,
     replay: i64,
     target: &Candidate,
     payload_sealed: &[u8],
 ) -> Result<(), StoreError> {
-    let priority: i32 = connection
-        .prepare_cached("SELECT priority FROM ended_jobs WHERE id = ?1")?
-        .query_row([job], |row| row.get(0))?;
-    connection
+    let (kind, priority): (String, i32) = transaction
+        .prepare_cached("SELECT kind, priority FROM ended_jobs WHERE id = ?1")?
+        .query_row([job], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    transaction
         .prepare_cached(
             "INSERT INTO jobs (id, kind, lane, state, place, visible_at, priority, attempt, bound_version_id, replay_id,
                                enqueued_at, enqueued_by, content_type, payload_bytes, payload_digest, key_digest,
@@ -437,7 +441,8 @@ fn put_back(
             replay,
             payload_sealed
         ])?;
-    connection.prepare_cached("DELETE FROM ended_jobs WHERE id = ?1")?.execute([job])?;
+    transaction.prepare_cached("DELETE FROM ended_jobs WHERE id = ?1")?.execute([job])?;
+    transaction.came(&kind, Standing::Ready);
     Ok(())
 }
 

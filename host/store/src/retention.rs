@@ -2,12 +2,12 @@
 //! audit log, or a job that has not ended; keys and steps expire by time alone.
 
 use leasehold_domain::TimestampMs;
-use rusqlite::{Connection, params};
+use rusqlite::params;
 
-use crate::{Store, StoreError, pages, writer::Urgency};
+use crate::{Store, StoreError, pages, transaction::Transaction, writer::Urgency};
 
 /// How many jobs one transaction trims or forgets.
-const BATCH: i64 = 500;
+const BATCH: usize = 500;
 
 /// What is let go of ended jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,32 +23,40 @@ pub struct Retention {
 impl Store {
     /// Carries retention out for one batch of jobs. Answers whether there may be more.
     pub async fn retain(&self, retention: Retention) -> Result<bool, StoreError> {
+        // Trimmed first, since only what is trimmed is forgotten.
+        let trim_before_ms = retention.trim_ended_before_ms.max(retention.forget_ended_before_ms);
         self.shared
             .writer
-            .call(Urgency::Usual, move |connection| {
-                let forgotten = for_each_oldest(
-                    connection,
-                    "SELECT id FROM ended_jobs WHERE state <> 'dead' AND ended_at < ?1 ORDER BY ended_at LIMIT ?2",
-                    [retention.forget_ended_before_ms, BATCH],
-                    forget,
-                )?;
+            .call(Urgency::Usual, move |transaction| {
                 let untrimmed = "SELECT id FROM ended_jobs WHERE state <> 'dead' AND trimmed = 0";
                 let by_age = for_each_oldest(
-                    connection,
-                    &format!("{untrimmed} AND ended_at < ?1 ORDER BY ended_at LIMIT ?2"),
-                    [retention.trim_ended_before_ms, BATCH],
+                    transaction,
+                    &format!("{untrimmed} AND ended_at < ?1 ORDER BY ended_at"),
+                    [trim_before_ms],
+                    BATCH,
                     trim,
                 )?;
-                let over = count_untrimmed(connection)?
-                    .saturating_sub(i64::try_from(retention.ended_jobs_max).unwrap_or(i64::MAX))
-                    .clamp(0, BATCH);
+                let over = transaction.untrimmed()?.saturating_sub(retention.ended_jobs_max);
+                let over = usize::try_from(over).unwrap_or(BATCH).min(BATCH);
                 let by_number =
-                    for_each_oldest(connection, &format!("{untrimmed} ORDER BY ended_at LIMIT ?1"), [over], trim)?;
+                    for_each_oldest(transaction, &format!("{untrimmed} ORDER BY ended_at"), [], over, trim)?;
+                let forgotten = for_each_oldest(
+                    transaction,
+                    "SELECT id FROM ended_jobs WHERE state <> 'dead' AND trimmed = 1 AND ended_at < ?1 ORDER BY ended_at",
+                    [retention.forget_ended_before_ms],
+                    BATCH,
+                    forget,
+                )?;
                 // What was paged is looked at as long as ended jobs are.
-                let pages = pages::forget_sent(connection, retention.trim_ended_before_ms, BATCH)?;
-                Ok([forgotten, by_age, by_number, i64::try_from(pages).unwrap_or(BATCH)].contains(&BATCH))
+                let pages = pages::forget_sent(transaction, retention.trim_ended_before_ms, BATCH)?;
+                Ok([forgotten, by_age, by_number, pages].contains(&BATCH))
             })
             .await
+    }
+
+    /// How many pages of the file are not used.
+    pub async fn free_pages(&self) -> Result<u32, StoreError> {
+        self.ask_for_daemon(|connection| Ok(connection.query_row("PRAGMA freelist_count", [], |row| row.get(0))?)).await
     }
 
     /// Gives pages that are no longer used back to the file system, a bounded number at a time.
@@ -66,36 +74,35 @@ impl Store {
 }
 
 fn for_each_oldest(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     sql: &str,
     parameters: impl rusqlite::Params,
-    act: fn(&Connection, i64) -> Result<(), StoreError>,
-) -> Result<i64, StoreError> {
-    let jobs: Vec<i64> =
-        connection.prepare_cached(sql)?.query_map(parameters, |row| row.get(0))?.collect::<Result<_, _>>()?;
-    jobs.iter().try_for_each(|job| act(connection, *job))?;
-    Ok(i64::try_from(jobs.len()).unwrap_or(i64::MAX))
-}
-
-fn count_untrimmed(connection: &Connection) -> Result<i64, StoreError> {
-    Ok(connection
-        .prepare_cached("SELECT count(*) FROM ended_jobs WHERE state <> 'dead' AND trimmed = 0")?
-        .query_row([], |row| row.get(0))?)
+    max: usize,
+    act: fn(&Transaction<'_>, i64) -> Result<(), StoreError>,
+) -> Result<usize, StoreError> {
+    let jobs: Vec<i64> = transaction
+        .prepare_cached(sql)?
+        .query_map(parameters, |row| row.get(0))?
+        .take(max)
+        .collect::<Result<_, _>>()?;
+    jobs.iter().try_for_each(|job| act(transaction, *job))?;
+    Ok(jobs.len())
 }
 
 /// Lets go of what an ended job is looked at for. Its steps stay as long as its key.
-fn trim(connection: &Connection, job: i64) -> Result<(), StoreError> {
-    connection.prepare_cached("DELETE FROM attempts WHERE job_id = ?1")?.execute([job])?;
-    connection.prepare_cached("DELETE FROM job_notes WHERE job_id = ?1")?.execute([job])?;
-    connection
+fn trim(transaction: &Transaction<'_>, job: i64) -> Result<(), StoreError> {
+    transaction.prepare_cached("DELETE FROM attempts WHERE job_id = ?1")?.execute([job])?;
+    transaction.prepare_cached("DELETE FROM job_notes WHERE job_id = ?1")?.execute([job])?;
+    transaction
         .prepare_cached("UPDATE ended_jobs SET trimmed = 1, extras_sealed = x'', result_sealed = NULL WHERE id = ?1")?
         .execute([job])?;
+    transaction.count_untrimmed(-1);
     Ok(())
 }
 
-/// Forgets one ended job: its key first, since nothing else names the key.
-fn forget(connection: &Connection, job: i64) -> Result<(), StoreError> {
-    connection
+/// Forgets one ended job, which was trimmed before: its key first, since nothing else names the key.
+fn forget(transaction: &Transaction<'_>, job: i64) -> Result<(), StoreError> {
+    transaction
         .prepare_cached(
             "DELETE FROM job_keys WHERE (kind, key_digest) IN (
                  SELECT kind, key_digest FROM ended_jobs WHERE id = ?1 AND key_digest IS NOT NULL)",
@@ -114,7 +121,7 @@ fn forget(connection: &Connection, job: i64) -> Result<(), StoreError> {
         "DELETE FROM dead_letters WHERE job_id = ?1 AND state <> 'open'",
         "DELETE FROM ended_jobs WHERE id = ?1",
     ] {
-        connection.prepare_cached(sql)?.execute(params![job])?;
+        transaction.prepare_cached(sql)?.execute(params![job])?;
     }
     Ok(())
 }

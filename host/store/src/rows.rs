@@ -4,20 +4,29 @@ use leasehold_domain::{AttemptNumber, FencingToken, JobId, JobState};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use crate::{StoreError, keys::Keys, seal::Purpose};
+use crate::{StoreError, keys::Keys, seal::Purpose, transaction::Standing};
 
 /// States of the `jobs` table as they are stored.
 pub(crate) const WAITING: i64 = 0;
 pub(crate) const READY: i64 = 1;
 pub(crate) const LEASED: i64 = 2;
 
-/// The state that a row of `jobs` stands for. A held job is due: to whoever asks, it is ready.
-pub(crate) fn live_state(state: i64, held: bool) -> JobState {
+/// Where a row of `jobs` stands. A held job is due: to whoever asks, it is ready.
+pub(crate) fn standing(state: i64, held: bool) -> Standing {
     match state {
-        LEASED => JobState::Leased,
-        READY => JobState::Ready,
-        _ if held => JobState::Ready,
-        _ => JobState::Waiting,
+        LEASED => Standing::Leased,
+        READY => Standing::Ready,
+        _ if held => Standing::Ready,
+        _ => Standing::Waiting,
+    }
+}
+
+/// The state that a row of `jobs` stands for.
+pub(crate) fn live_state(state: i64, held: bool) -> JobState {
+    match standing(state, held) {
+        Standing::Leased => JobState::Leased,
+        Standing::Ready => JobState::Ready,
+        Standing::Waiting => JobState::Waiting,
     }
 }
 

@@ -2,18 +2,19 @@
 //! database.
 //!
 //! XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha) with a random nonce; the associated data names the purpose, the id and
-//! the key, so that a sealed value that was moved to another row does not open.
+//! the key, so that a sealed value that was moved to another row does not open. As that draft has it, each value is sealed
+//! with ChaCha20-Poly1305 (RFC 8439) under a key that `HChaCha20` derives from the first 16 bytes of the nonce.
 
-use chacha20poly1305::{
-    Key, XChaCha20Poly1305, XNonce,
-    aead::{Aead, KeyInit, Payload},
-};
+use chacha20::{cipher::consts::U10, hchacha};
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroizing;
 
 use crate::StoreError;
 
 const KEY_ID_BYTES: usize = 4;
 const NONCE_BYTES: usize = 24;
+const HEAD_BYTES: usize = KEY_ID_BYTES + NONCE_BYTES;
+const TAG_BYTES: usize = 16;
 
 /// What a sealed value is; part of what it is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,12 +45,12 @@ impl Purpose {
 /// Seals and opens with one key.
 pub(crate) struct Sealer {
     key_id: [u8; KEY_ID_BYTES],
-    cipher: XChaCha20Poly1305,
+    key: Zeroizing<[u8; 32]>,
 }
 
 impl Sealer {
     pub(crate) fn new(key_id: [u8; KEY_ID_BYTES], key: &[u8; 32]) -> Self {
-        Self { key_id, cipher: XChaCha20Poly1305::new(Key::from_slice(key)) }
+        Self { key_id, key: Zeroizing::new(*key) }
     }
 
     /// Seals bytes for one purpose and one id.
@@ -68,12 +69,19 @@ impl Sealer {
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce)
             .map_err(|error| StoreError::Unexpected(format!("the system gives no random bytes: {error}")))?;
-        let bound_to = self.bound_to(purpose, id, name);
-        let ciphertext = self
-            .cipher
-            .encrypt(XNonce::from_slice(&nonce), Payload { msg: plain, aad: &bound_to })
-            .map_err(|_| StoreError::Unexpected(format!("a {} could not be sealed", purpose.as_str())))?;
-        Ok([&self.key_id[..], &nonce, &ciphertext].concat())
+        let mut sealed = Vec::with_capacity(HEAD_BYTES + plain.len() + TAG_BYTES);
+        sealed.extend_from_slice(&self.key_id);
+        sealed.extend_from_slice(&nonce);
+        sealed.extend_from_slice(plain);
+        let tag = self
+            .derived(&nonce)
+            .and_then(|(key, nonce)| {
+                let bound_to = Aad::from(self.bound_to(purpose, id, name));
+                key.seal_in_place_separate_tag(nonce, bound_to, sealed.get_mut(HEAD_BYTES..).unwrap_or_default()).ok()
+            })
+            .ok_or_else(|| StoreError::Unexpected(format!("a {} could not be sealed", purpose.as_str())))?;
+        sealed.extend_from_slice(tag.as_ref());
+        Ok(sealed)
     }
 
     /// Opens what was sealed for this purpose and this id.
@@ -91,15 +99,26 @@ impl Sealer {
     ) -> Result<Zeroizing<Vec<u8>>, StoreError> {
         let does_not_open = || StoreError::DoesNotOpen { purpose: purpose.as_str(), id };
         let (key_id, rest) = sealed.split_at_checked(KEY_ID_BYTES).ok_or_else(does_not_open)?;
-        let (nonce, ciphertext) = rest.split_at_checked(NONCE_BYTES).ok_or_else(does_not_open)?;
+        let (nonce, ciphertext) = rest.split_first_chunk().ok_or_else(does_not_open)?;
         if key_id != self.key_id {
             return Err(does_not_open());
         }
-        let bound_to = self.bound_to(purpose, id, name);
-        self.cipher
-            .decrypt(XNonce::from_slice(nonce), Payload { msg: ciphertext, aad: &bound_to })
-            .map(Zeroizing::new)
-            .map_err(|_| does_not_open())
+        let (key, nonce) = self.derived(nonce).ok_or_else(does_not_open)?;
+        let mut opened = Zeroizing::new(ciphertext.to_vec());
+        let bound_to = Aad::from(self.bound_to(purpose, id, name));
+        let length = key.open_in_place(nonce, bound_to, &mut opened).map_err(|_| does_not_open())?.len();
+        opened.truncate(length);
+        Ok(opened)
+    }
+
+    /// The key of one value, and what is left of its nonce for it.
+    fn derived(&self, nonce: &[u8; NONCE_BYTES]) -> Option<(LessSafeKey, Nonce)> {
+        let (first, last) = nonce.split_first_chunk::<16>()?;
+        let derived = Zeroizing::new(<[u8; 32]>::from(hchacha::<U10>((&*self.key).into(), first.into())));
+        let mut short = [0; 12];
+        short[4..].copy_from_slice(last);
+        let key = UnboundKey::new(&CHACHA20_POLY1305, derived.as_slice()).ok()?;
+        Some((LessSafeKey::new(key), Nonce::assume_unique_for_key(short)))
     }
 
     fn bound_to(&self, purpose: Purpose, id: i64, name: &str) -> Vec<u8> {
@@ -123,6 +142,21 @@ mod tests {
         assert!(sealer().open(Purpose::JobResult, 7, &sealed).is_err());
         assert!(Sealer::new(*b"key2", &[7; 32]).open(Purpose::Payload, 7, &sealed).is_err());
         assert!(Sealer::new(*b"key1", &[8; 32]).open(Purpose::Payload, 7, &sealed).is_err());
+    }
+
+    /// The ciphertext and the tag of appendix A.3.1 of draft-irtf-cfrg-xchacha-03, but for the associated data.
+    #[test]
+    fn d4_values_are_sealed_as_the_draft_has_it() {
+        let key: [u8; 32] = std::array::from_fn(|index| 0x80 + u8::try_from(index).unwrap());
+        let nonce: [u8; NONCE_BYTES] = std::array::from_fn(|index| 0x40 + u8::try_from(index).unwrap());
+        let aad = hex::decode("50515253c0c1c2c3c4c5c6c7").unwrap();
+        let mut text = b"Ladies and Gentlemen of the class of '99: If I could offer you only one tip for the future, \
+            sunscreen would be it."
+            .to_vec();
+        let (key, nonce) = Sealer::new(*b"key1", &key).derived(&nonce).unwrap();
+        let tag = key.seal_in_place_separate_tag(nonce, Aad::from(aad), &mut text).unwrap();
+        assert_eq!(hex::encode(&text[..16]), "bd6d179d3e83d43b9576579493c0e939");
+        assert_eq!(hex::encode(tag.as_ref()), "c0875924c1c7987947deafd8780acf49");
     }
 
     #[test]

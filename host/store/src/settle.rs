@@ -1,6 +1,8 @@
 //! The end of an attempt: job, attempt, effects and dead letter in one transaction, fenced by the token. It carries out
 //! a verdict and never makes one.
 
+use std::sync::Arc;
+
 use leasehold_domain::{Cause, Effect, FencingToken, JobState, TimestampMs, Verdict, place::place_in_line};
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -12,6 +14,7 @@ use crate::{
     keys::Keys,
     lanes,
     seal::Purpose,
+    transaction::{Standing, Transaction},
     writer::Urgency,
 };
 
@@ -92,28 +95,39 @@ struct JobRow {
     cancel_requested: bool,
 }
 
-impl Store {
-    /// Settles an attempt, fenced by its token.
-    pub async fn settle(&self, settlement: Settlement) -> Result<Settled, StoreError> {
-        self.note_time(settlement.now_ms);
-        let keys = std::sync::Arc::clone(&self.shared.keys);
-        self.shared.writer.call(Urgency::Lease, move |connection| settle(connection, keys.get()?, &settlement)).await
+impl JobRow {
+    fn ending(&self, id: i64) -> Ending<'_> {
+        Ending { id, kind: &self.kind, from: Standing::Leased, replay_id: self.replay_id }
     }
 }
 
-fn settle(connection: &Connection, keys: &Keys, settlement: &Settlement) -> Result<Settled, StoreError> {
-    let Some(job) = fenced_row(connection, settlement)? else { return Ok(Settled::LeaseLost) };
-    record_end(connection, settlement)?;
+impl Store {
+    /// Settles an attempt, fenced by its token.
+    pub async fn settle(&self, settlement: impl Into<Arc<Settlement>>) -> Result<Settled, StoreError> {
+        let settlement = settlement.into();
+        self.note_time(settlement.now_ms);
+        let keys = Arc::clone(&self.shared.keys);
+        self.shared.writer.call(Urgency::Lease, move |transaction| settle(transaction, keys.get()?, &settlement)).await
+    }
+}
+
+fn settle(transaction: &Transaction<'_>, keys: &Keys, settlement: &Settlement) -> Result<Settled, StoreError> {
+    let Some(job) = fenced_row(transaction, settlement)? else { return Ok(Settled::LeaseLost) };
+    // A job that was handed to the reaper because its cap was lowered is leased under the number of an attempt that has
+    // ended, and only the reaper settles it.
+    if !record_end(transaction, settlement)? && !settlement.only_if_expired {
+        return Ok(Settled::LeaseLost);
+    }
     // Whether it is tried again or dies of it: a rate limit is the lane's.
     if let Verdict::Retry { cooldown_until_ms: Some(until_ms), .. }
     | Verdict::Die { cooldown_until_ms: Some(until_ms), .. } = settlement.verdict
     {
-        lanes::cool_down(connection, &job.kind, job.lane.as_deref(), until_ms)?;
+        lanes::cool_down(transaction, &job.kind, job.lane.as_deref(), until_ms)?;
     }
-    let (ended, dead_letter) = carry_out(connection, keys, settlement, &job)?;
-    lanes::let_go(connection, &job.kind, job.lane.as_deref(), 1)?;
+    let (ended, dead_letter) = carry_out(transaction, keys, settlement, &job)?;
+    lanes::let_go(transaction, &job.kind, job.lane.as_deref(), 1)?;
     if let Some(version_id) = job.version_id {
-        handlers::retire_if_drained(connection, version_id)?;
+        handlers::retire_if_drained(transaction, version_id)?;
     }
     fail::fail_point!("settle.before_commit");
     Ok(Settled::Applied { ended, dead_letter })
@@ -121,7 +135,7 @@ fn settle(connection: &Connection, keys: &Keys, settlement: &Settlement) -> Resu
 
 /// Does what the verdict says. Answers the state that the job ended in, and the dead letter.
 fn carry_out(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     keys: &Keys,
     settlement: &Settlement,
     job: &JobRow,
@@ -132,43 +146,41 @@ fn carry_out(
     let verdict = if job.cancel_requested && !is_success { &Verdict::Cancel } else { &settlement.verdict };
     match verdict {
         Verdict::Complete { output } => {
-            apply_effects(connection, keys, settlement, job)?;
+            apply_effects(transaction, keys, settlement, job)?;
             let sealed = output.as_ref().map(|output| keys.sealer.seal(Purpose::JobResult, id, output)).transpose()?;
-            end(connection, id, JobState::Done, now_ms, None, sealed.as_deref())?;
+            end(transaction, job.ending(id), JobState::Done, now_ms, None, sealed.as_deref())?;
             Ok((Some(JobState::Done), None))
         }
         Verdict::Suppress { reason } => {
-            apply_effects(connection, keys, settlement, job)?;
-            end(connection, id, JobState::Suppressed, now_ms, Some(reason), None)?;
+            apply_effects(transaction, keys, settlement, job)?;
+            end(transaction, job.ending(id), JobState::Suppressed, now_ms, Some(reason), None)?;
             Ok((Some(JobState::Suppressed), None))
         }
         Verdict::Cancel => {
-            effects::forget(connection, id)?;
-            end(connection, id, JobState::Cancelled, now_ms, None, None)?;
+            effects::forget(transaction, id)?;
+            end(transaction, job.ending(id), JobState::Cancelled, now_ms, None, None)?;
             Ok((Some(JobState::Cancelled), None))
         }
-        Verdict::Die { cause, .. } => Ok((Some(JobState::Dead), Some(bury(connection, settlement, job, *cause)?))),
+        Verdict::Die { cause, .. } => Ok((Some(JobState::Dead), Some(bury(transaction, settlement, job, *cause)?))),
         Verdict::Retry { visible_at_ms, .. } => {
-            wait(connection, settlement, job, *visible_at_ms, false).map(|()| (None, None))
+            wait(transaction, settlement, job, *visible_at_ms, false).map(|()| (None, None))
         }
         Verdict::Release { visible_at_ms } => {
-            wait(connection, settlement, job, *visible_at_ms, true).map(|()| (None, None))
+            wait(transaction, settlement, job, *visible_at_ms, true).map(|()| (None, None))
         }
     }
 }
 
-/// The row, if the token still holds its lease. The attempt has to be open as well: a job that was handed to the reaper
-/// because its cap was lowered is leased under the number of an attempt that has ended, and only the reaper settles it.
+/// The row, if the token still holds its lease.
 fn fenced_row(connection: &Connection, settlement: &Settlement) -> Result<Option<JobRow>, StoreError> {
     let expired_by = if settlement.only_if_expired { settlement.now_ms } else { i64::MAX };
     let token = settlement.token;
     Ok(connection
         .prepare_cached(
             "SELECT kind, lane, priority, attempts_used, version_id, replay_id, enqueued_by, cancel_requested FROM jobs
-             WHERE id = ?1 AND attempt = ?2 AND state = 2 AND lease_expires_at <= ?3
-               AND (?4 OR EXISTS (SELECT 1 FROM attempts WHERE job_id = ?1 AND number = ?2 AND ended_at IS NULL))",
+             WHERE id = ?1 AND attempt = ?2 AND state = 2 AND lease_expires_at <= ?3",
         )?
-        .query_row((token.job.0, token.attempt.0, expired_by, settlement.only_if_expired), |row| {
+        .query_row((token.job.0, token.attempt.0, expired_by), |row| {
             Ok(JobRow {
                 kind: row.get(0)?,
                 lane: row.get(1)?,
@@ -183,10 +195,11 @@ fn fenced_row(connection: &Connection, settlement: &Settlement) -> Result<Option
         .optional()?)
 }
 
-fn record_end(connection: &Connection, settlement: &Settlement) -> Result<(), StoreError> {
+/// Whether the attempt was open until now.
+fn record_end(connection: &Connection, settlement: &Settlement) -> Result<bool, StoreError> {
     let text = &settlement.attempt;
     let counted = !matches!(settlement.verdict, Verdict::Release { .. });
-    connection
+    let ended = connection
         .prepare_cached(
             "UPDATE attempts SET ended_at = ?3, ended_as = ?4, counted = ?5, error_class = ?6, message = ?7, log = ?8, trap = ?9
              WHERE job_id = ?1 AND number = ?2 AND ended_at IS NULL",
@@ -202,33 +215,29 @@ fn record_end(connection: &Connection, settlement: &Settlement) -> Result<(), St
             text.log,
             text.trap
         ])?;
-    Ok(())
+    Ok(ended == 1)
 }
 
 fn apply_effects(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     keys: &Keys,
     settlement: &Settlement,
     job: &JobRow,
 ) -> Result<(), StoreError> {
-    let context = EnqueueContext {
-        now_ms: settlement.now_ms,
-        priority_step_ms: settlement.priority_step_ms,
-        depth_max: u64::MAX,
-    };
+    let context = EnqueueContext { now_ms: settlement.now_ms, priority_step_ms: settlement.priority_step_ms };
     let by = MadeBy { job: settlement.token.job.0, kind: &job.kind, enqueued_by: &job.enqueued_by };
-    effects::apply(connection, keys, &settlement.effects, by, context)
+    effects::apply(transaction, keys, &settlement.effects, by, context)
 }
 
 /// Puts a job back to wait. A release gives its attempt back.
 fn wait(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     settlement: &Settlement,
     job: &JobRow,
     visible_at_ms: TimestampMs,
     is_release: bool,
 ) -> Result<(), StoreError> {
-    connection
+    transaction
         .prepare_cached(
             "UPDATE jobs SET state = 0, visible_at = ?2, place = ?3, lease_expires_at = NULL, deadline_at = NULL,
                              version_id = NULL, unclean_stops = ?5, attempts_used = attempts_used - ?4,
@@ -242,19 +251,30 @@ fn wait(
             i64::from(is_release && job.attempts_used > 0),
             settlement.unclean_stops
         ])?;
+    transaction.moved(&job.kind, Standing::Leased, Standing::Waiting);
     Ok(())
+}
+
+/// A job that is to leave the queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ending<'a> {
+    pub(crate) id: i64,
+    pub(crate) kind: &'a str,
+    /// Where it stood until now.
+    pub(crate) from: Standing,
+    pub(crate) replay_id: Option<i64>,
 }
 
 /// Moves a job out of the queue. Its payload goes with the row.
 pub(crate) fn end(
-    connection: &Connection,
-    id: i64,
+    transaction: &Transaction<'_>,
+    job: Ending<'_>,
     state: JobState,
     now_ms: TimestampMs,
     reason: Option<&str>,
     result_sealed: Option<&[u8]>,
 ) -> Result<(), StoreError> {
-    connection
+    transaction
         .prepare_cached(
             "INSERT INTO ended_jobs (id, kind, lane, state, priority, attempt, attempts_used, enqueued_at, enqueued_by,
                                      ended_at, reason, content_type, payload_bytes, payload_digest, key_digest,
@@ -263,25 +283,31 @@ pub(crate) fn end(
                     ?3, ?4, content_type, payload_bytes, payload_digest, key_digest, extras_sealed, ?5
              FROM jobs WHERE id = ?1",
         )?
-        .execute(params![id, state.as_str(), now_ms, reason, result_sealed])?;
-    connection
-        .prepare_cached(
-            "UPDATE replays SET result = ?2, ended_at = ?3 WHERE id = (SELECT replay_id FROM jobs WHERE id = ?1)",
-        )?
-        .execute(params![id, state.as_str(), now_ms])?;
-    connection.prepare_cached("DELETE FROM jobs WHERE id = ?1")?.execute([id])?;
+        .execute(params![job.id, state.as_str(), now_ms, reason, result_sealed])?;
+    if let Some(replay) = job.replay_id {
+        transaction.prepare_cached("UPDATE replays SET result = ?2, ended_at = ?3 WHERE id = ?1")?.execute(params![
+            replay,
+            state.as_str(),
+            now_ms
+        ])?;
+    }
+    transaction.prepare_cached("DELETE FROM jobs WHERE id = ?1")?.execute([job.id])?;
+    transaction.left(job.kind, job.from);
+    if state != JobState::Dead {
+        transaction.count_untrimmed(1);
+    }
     Ok(())
 }
 
 /// The job leaves the queue and enters the dead letters, in one transaction: a crash leaves it in one of the two.
-fn bury(connection: &Connection, settlement: &Settlement, job: &JobRow, cause: Cause) -> Result<i64, StoreError> {
+fn bury(transaction: &Transaction<'_>, settlement: &Settlement, job: &JobRow, cause: Cause) -> Result<i64, StoreError> {
     let id = settlement.token.job.0;
     let text = settlement
         .dead_letter
         .as_ref()
         .ok_or_else(|| StoreError::Unexpected(format!("a death of job {id} without its redacted view")))?;
     fail::fail_point!("dead_letter.write", |_| Err(StoreError::Unexpected("a crash point failed the write".into())));
-    connection
+    transaction
         .prepare_cached(
             "INSERT INTO dead_letters (job_id, kind, lane, died_at, cause, error_class, message, version, digest,
                                        attempt, replay_id, view, masked_key, payload_sealed, payload_digest)
@@ -301,8 +327,8 @@ fn bury(connection: &Connection, settlement: &Settlement, job: &JobRow, cause: C
             text.masked_key,
             text.keep_original
         ])?;
-    let dead_letter = connection.last_insert_rowid();
-    arrivals::count(connection, dead_letter, text.page_after)?;
-    end(connection, id, JobState::Dead, settlement.now_ms, None, None)?;
+    let dead_letter = transaction.last_insert_rowid();
+    arrivals::count(transaction, dead_letter, text.page_after)?;
+    end(transaction, job.ending(id), JobState::Dead, settlement.now_ms, None, None)?;
     Ok(dead_letter)
 }

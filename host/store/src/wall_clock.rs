@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use crate::{Store, StoreError, writer::Urgency};
 
-/// How many jobs one transaction lets go, so that no heartbeat waits long behind it.
+/// How many jobs one transaction lets go, so that no heartbeat waits long behind it; stands in the statement too.
 const BATCH: i64 = 1_000;
 
 impl Store {
@@ -39,8 +39,8 @@ fn reach(connection: &Connection, wall_ms: TimestampMs, now_ms: TimestampMs) -> 
             "UPDATE jobs SET run_at_wall = NULL,
                              visible_at = min(?2, max(enqueued_at, run_at_wall - ?1 + ?2)),
                              place = place - visible_at + min(?2, max(enqueued_at, run_at_wall - ?1 + ?2))
-             WHERE id IN (SELECT id FROM jobs WHERE run_at_wall <= ?1 ORDER BY run_at_wall, id LIMIT ?3)",
+             WHERE id IN (SELECT id FROM jobs WHERE run_at_wall <= ?1 ORDER BY run_at_wall, id LIMIT 1000)",
         )?
-        .execute([wall_ms, now_ms, BATCH])?;
+        .execute([wall_ms, now_ms])?;
     Ok(i64::try_from(reached).unwrap_or(i64::MAX))
 }

@@ -3,6 +3,7 @@
 //! that call is durable.
 
 use std::{
+    cell::RefCell,
     collections::VecDeque,
     sync::{
         Arc, Condvar, Mutex, PoisonError,
@@ -12,10 +13,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use crate::{StoreError, health::Health, open::WriterConnection};
+use crate::{
+    StoreError,
+    health::Health,
+    open::WriterConnection,
+    transaction::{Moved, Transaction},
+};
 
 /// How long one transaction may take calls in, so that a heartbeat never waits long behind a flood of enqueues.
 const BATCH_TIME: Duration = Duration::from_millis(20);
@@ -48,11 +53,13 @@ struct Waiting {
     lease: VecDeque<Box<dyn Call>>,
     usual: VecDeque<Box<dyn Call>>,
     closed: bool,
+    /// Whether the thread sleeps and has to be woken, which is a call of the kernel.
+    asleep: bool,
 }
 
 /// One call to be run inside a transaction. It may be run again when the transaction is lost.
 trait Call: Send {
-    fn run(&mut self, connection: &Connection, guard: Guard) -> Ran;
+    fn run(&mut self, transaction: &Transaction<'_>, guard: Guard) -> Ran;
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
 }
 
@@ -87,15 +94,15 @@ struct TypedCall<T, F> {
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
-impl<T: Send, F: FnMut(&Connection) -> Result<T, StoreError> + Send> Call for TypedCall<T, F> {
-    fn run(&mut self, connection: &Connection, guard: Guard) -> Ran {
+impl<T: Send, F: FnMut(&Transaction<'_>) -> Result<T, StoreError> + Send> Call for TypedCall<T, F> {
+    fn run(&mut self, transaction: &Transaction<'_>, guard: Guard) -> Ran {
         self.result = Some(match guard {
-            Guard::Transaction => (self.operation)(connection),
-            Guard::Savepoint => in_savepoint(connection, &mut self.operation),
+            Guard::Transaction => (self.operation)(transaction),
+            Guard::Savepoint => in_savepoint(transaction, &mut self.operation),
         });
         match &self.result {
-            Some(Err(error)) if error.is_damage() || connection.is_autocommit() => Ran::TransactionLost(error.clone()),
-            _ if connection.is_autocommit() => {
+            Some(Err(error)) if error.is_damage() || transaction.is_autocommit() => Ran::TransactionLost(error.clone()),
+            _ if transaction.is_autocommit() => {
                 Ran::TransactionLost(StoreError::Unexpected("the transaction was rolled back by SQLite".into()))
             }
             Some(Err(_)) if guard == Guard::Transaction => Ran::Failed,
@@ -119,18 +126,21 @@ impl<T: Send, F: FnMut(&Connection) -> Result<T, StoreError> + Send> Call for Ty
 /// Runs one call so that its failure undoes that call alone. `SQLITE_FULL`, `IOERR` and `NOMEM` can roll the whole
 /// transaction back under the savepoint; the caller sees that in the connection's autocommit state.
 fn in_savepoint<T>(
-    connection: &Connection,
-    operation: &mut impl FnMut(&Connection) -> Result<T, StoreError>,
+    transaction: &Transaction<'_>,
+    operation: &mut impl FnMut(&Transaction<'_>) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
-    connection.prepare_cached("SAVEPOINT call")?.execute([])?;
-    let result = operation(connection);
-    if connection.is_autocommit() {
+    transaction.prepare_cached("SAVEPOINT call")?.execute([])?;
+    let result = operation(transaction).and_then(|value| transaction.write_counts().map(|()| value));
+    if result.is_err() {
+        transaction.forget_counts();
+    }
+    if transaction.is_autocommit() {
         return result;
     }
     if result.is_err() {
-        connection.prepare_cached("ROLLBACK TO call")?.execute([])?;
+        transaction.prepare_cached("ROLLBACK TO call")?.execute([])?;
     }
-    connection.prepare_cached("RELEASE call")?.execute([])?;
+    transaction.prepare_cached("RELEASE call")?.execute([])?;
     result
 }
 
@@ -142,7 +152,14 @@ impl Writer {
         health: Arc<Health>,
     ) -> std::io::Result<Self> {
         let queue = Arc::<Queue>::default();
-        let mut worker = Worker { queue: Arc::clone(&queue), connection, latest_ms, health, persisted_ms: 0 };
+        let mut worker = Worker {
+            queue: Arc::clone(&queue),
+            connection,
+            latest_ms,
+            health,
+            moved: RefCell::default(),
+            persisted_ms: 0,
+        };
         let thread = std::thread::Builder::new().name("leasehold-writer".into()).spawn(move || worker.work())?;
         Ok(Self { queue, thread: Mutex::new(Some(thread)) })
     }
@@ -152,7 +169,7 @@ impl Writer {
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         urgency: Urgency,
-        operation: impl FnMut(&Connection) -> Result<T, StoreError> + Send + 'static,
+        operation: impl FnMut(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.push(urgency, Box::new(TypedCall { operation, result: None, reply }));
@@ -169,8 +186,11 @@ impl Writer {
             Urgency::Lease => waiting.lease.push_back(call),
             Urgency::Usual => waiting.usual.push_back(call),
         }
+        let was_asleep = std::mem::take(&mut waiting.asleep);
         drop(waiting);
-        self.queue.changed.notify_one();
+        if was_asleep {
+            self.queue.changed.notify_one();
+        }
     }
 
     /// Takes no further calls, runs those that wait and closes the connection.
@@ -195,6 +215,8 @@ struct Worker {
     connection: WriterConnection,
     latest_ms: Arc<AtomicI64>,
     health: Arc<Health>,
+    /// What the calls of the open transaction have moved so far.
+    moved: RefCell<Moved>,
     persisted_ms: i64,
 }
 
@@ -210,6 +232,7 @@ impl Worker {
     fn wait(&self) -> bool {
         let mut waiting = self.queue.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         while waiting.is_empty() && !waiting.closed {
+            waiting.asleep = true;
             waiting = self.queue.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
         !waiting.is_empty()
@@ -261,7 +284,7 @@ impl Worker {
     fn run_calls(&mut self, calls: &mut Vec<Box<dyn Call>>) -> Result<All, StoreError> {
         let started = Instant::now();
         while let Some(mut call) = self.next() {
-            let ran = call.run(self.connection.get()?, Guard::Transaction);
+            let ran = call.run(&self.transaction()?, Guard::Transaction);
             calls.push(call);
             if matches!(ran, Ran::Failed) {
                 self.roll_back();
@@ -287,7 +310,7 @@ impl Worker {
     fn with_savepoints(&mut self, calls: &mut [Box<dyn Call>]) -> Result<(), StoreError> {
         self.begin()?;
         for call in calls {
-            let ran = call.run(self.connection.get()?, Guard::Savepoint);
+            let ran = call.run(&self.transaction()?, Guard::Savepoint);
             self.stands(ran)?;
         }
         self.commit()
@@ -306,7 +329,7 @@ impl Worker {
     }
 
     fn run_singly(&mut self, mut call: Box<dyn Call>) {
-        let committed = self.begin().and_then(|()| match call.run(self.connection.get()?, Guard::Transaction) {
+        let committed = self.begin().and_then(|()| match call.run(&self.transaction()?, Guard::Transaction) {
             Ran::Failed => {
                 self.roll_back();
                 Ok(())
@@ -345,7 +368,12 @@ impl Worker {
         }
     }
 
+    fn transaction(&self) -> Result<Transaction<'_>, StoreError> {
+        Ok(Transaction::new(self.connection.get()?, &self.moved))
+    }
+
     fn begin(&mut self) -> Result<(), StoreError> {
+        self.moved.take();
         self.connection.check_in_place().map_err(|error| self.failed(error))?;
         self.connection.ensure_open();
         let mut begun = self.connection.begin();
@@ -369,7 +397,8 @@ impl Worker {
     }
 
     fn commit(&mut self) -> Result<(), StoreError> {
-        let committed = self.persist_clock().and_then(|()| {
+        let counted = self.transaction().and_then(|transaction| transaction.write_counts());
+        let committed = counted.and_then(|()| self.persist_clock()).and_then(|()| {
             fail::fail_point!("writer.before_commit");
             self.connection.get()?.prepare_cached("COMMIT")?.execute([])?;
             Ok(())

@@ -86,7 +86,7 @@ fn claimed(daemon: &Daemon, kind: &str) -> Vec<(i64, Vec<u8>)> {
     };
     let claim = block_on(store.claim(request)).unwrap();
     store.close();
-    claim.jobs.into_iter().map(|job| (job.token.job.0, job.contents.unwrap().payload)).collect()
+    claim.jobs.into_iter().map(|job| (job.token.job.0, job.contents.unwrap().payload.clone())).collect()
 }
 
 #[test]

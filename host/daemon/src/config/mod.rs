@@ -24,6 +24,7 @@ pub(crate) mod units;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use leasehold_domain::{
@@ -72,7 +73,7 @@ pub struct Config {
     /// Tables of applications that are relayed into the queue.
     pub outboxes: BTreeMap<String, OutboxConfig>,
     /// The rules of each kind.
-    pub kinds: BTreeMap<Kind, KindPolicy>,
+    pub kinds: BTreeMap<Kind, Arc<KindPolicy>>,
     /// What is masked in each kind.
     redaction: BTreeMap<Kind, Rules>,
     /// What is masked in a kind that is no longer configured.
@@ -120,7 +121,7 @@ impl Config {
             vocabulary: read_vocabulary(&root.section("errors")),
             redaction_of_others: redaction.everything(),
             redaction: kinds.iter().map(|(kind, read)| (kind.clone(), read.rules.clone())).collect(),
-            kinds: kinds.into_iter().map(|(kind, read)| (kind, read.policy)).collect(),
+            kinds: kinds.into_iter().map(|(kind, read)| (kind, Arc::new(read.policy))).collect(),
             outboxes: outbox::read(&root.section("outbox"), base),
             queue,
             sandbox,

@@ -351,15 +351,24 @@ async fn q12_stopping_lets_go_of_those_who_wait() {
     drop(waiting);
 }
 
-#[tokio::test]
-async fn h4_a_pushed_component_is_looked_at_on_none_of_the_threads_that_answer() {
+#[test]
+fn h4_a_pushed_component_is_looked_at_on_none_of_the_threads_that_answer() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config.toml");
     fs::write(&path, CONFIGURATION).unwrap();
-    let daemon = daemon(&Config::load(&path).unwrap());
-    let mut push = Box::pin(daemon.push_handler(Bytes::from_static(b"(component)"), Some("echo"), Some("1.0.0"), "jo"));
-    // What is wrong is plain from the first byte, and still this thread goes on before it is said.
-    let at_once = push.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-    assert!(at_once.is_pending(), "{at_once:?}");
-    assert_eq!(push.await.unwrap_err().code(), "component_text");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let daemon = daemon(&Config::load(&path).unwrap());
+        // The one thread for what may take long is taken, until it is let go.
+        let (let_go, wait) = std::sync::mpsc::channel::<()>();
+        let taken = tokio::task::spawn_blocking(move || wait.recv());
+        let mut push =
+            Box::pin(daemon.push_handler(Bytes::from_static(b"(component)"), Some("echo"), Some("1.0.0"), "jo"));
+        // What is wrong is plain from the first byte, and still this thread goes on before it is said.
+        let at_once = push.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(at_once.is_pending(), "{at_once:?}");
+        let_go.send(()).unwrap();
+        taken.await.unwrap().unwrap();
+        assert_eq!(push.await.unwrap_err().code(), "component_text");
+    });
 }

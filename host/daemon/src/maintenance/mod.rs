@@ -2,6 +2,7 @@
 //! is found here goes through the same decision and settlement as any other attempt.
 
 pub(crate) mod bulk_replays;
+pub(crate) mod free_pages;
 pub(crate) mod handlers_folder;
 pub(crate) mod heartbeats;
 pub(crate) mod pages;

@@ -7,8 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold_domain::{FencingToken, HandlerName, KindPolicy, Outcome, verdict::JobFacts};
+use leasehold_domain::{FencingToken, HandlerName, KindPolicy, Outcome, TimestampMs, verdict::JobFacts};
 use leasehold_store::{ExpiredLease, StoreError};
+use tokio::sync::Notify;
 
 use crate::{
     attempt::{self, Ended},
@@ -45,6 +46,59 @@ impl InHand {
     }
 }
 
+/// When the reaper has to look next. Whoever takes a lease rings it only if that one may run out before.
+#[derive(Debug)]
+pub(crate) struct NextReap {
+    time: Mutex<ReapTime>,
+    rung: Notify,
+}
+
+#[derive(Debug)]
+struct ReapTime {
+    at_ms: TimestampMs,
+    /// While the reaper asks the queue, it takes what was leased meanwhile into account by itself.
+    is_looking: bool,
+}
+
+impl Default for NextReap {
+    fn default() -> Self {
+        Self { time: Mutex::new(ReapTime { at_ms: TimestampMs::MAX, is_looking: true }), rung: Notify::new() }
+    }
+}
+
+impl NextReap {
+    fn lock(&self) -> MutexGuard<'_, ReapTime> {
+        self.time.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A lease may run out at this time.
+    pub(crate) fn may_run_out_at(&self, at_ms: TimestampMs) {
+        let mut time = self.lock();
+        if at_ms < time.at_ms {
+            time.at_ms = at_ms;
+            if !time.is_looking {
+                self.rung.notify_one();
+            }
+        }
+    }
+
+    /// Has the reaper look again.
+    pub(crate) fn ring(&self) {
+        self.rung.notify_one();
+    }
+
+    fn begin_to_look(&self) {
+        *self.lock() = ReapTime { at_ms: TimestampMs::MAX, is_looking: true };
+    }
+
+    /// Answers when to look next: at what was found, or at the end of a lease that was taken meanwhile.
+    fn found(&self, next_ms: TimestampMs) -> TimestampMs {
+        let mut time = self.lock();
+        *time = ReapTime { at_ms: time.at_ms.min(next_ms), is_looking: false };
+        time.at_ms
+    }
+}
+
 /// Reaps until the daemon's end.
 pub(crate) async fn run(daemon: Arc<Daemon>) {
     fail::fail_point!("reaper.run", |_| ());
@@ -60,7 +114,9 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
 
 async fn reap(daemon: &Arc<Daemon>) -> Result<(), StoreError> {
     let now_ms = daemon.now_ms();
-    let due_ms = daemon.store.next_expiry_ms().await?.unwrap_or(i64::MAX);
+    daemon.next_reap.begin_to_look();
+    let found_ms = daemon.store.next_expiry_ms().await?.unwrap_or(i64::MAX);
+    let due_ms = daemon.next_reap.found(found_ms);
     if due_ms > now_ms {
         wait(daemon, daemon.clock.instant_at(due_ms.min(now_ms + SLEEP_MAX_MS))).await;
         return Ok(());
@@ -83,7 +139,7 @@ async fn reap(daemon: &Arc<Daemon>) -> Result<(), StoreError> {
 
 async fn wait(daemon: &Daemon, until: Instant) {
     tokio::select! {
-        () = daemon.reap.notified() => {}
+        () = daemon.next_reap.rung.notified() => {}
         () = tokio::time::sleep_until(until.into()) => {}
     }
 }
@@ -94,13 +150,13 @@ async fn expire(daemon: Arc<Daemon>, lease: ExpiredLease) {
     end_without_worker(&daemon, &lease, Outcome::LeaseExpired, true).await;
     daemon.in_hand.let_go(lease.token);
     daemon.claimable.notify_one();
-    daemon.reap.notify_one();
+    daemon.next_reap.ring();
 }
 
 /// Decides about an attempt whose worker is gone and settles it.
 pub(super) async fn end_without_worker(daemon: &Daemon, lease: &ExpiredLease, outcome: Outcome, only_if_expired: bool) {
     let in_force = daemon.in_force();
-    let unconfigured = || KindPolicy::of_unconfigured(&lease.kind, HandlerName::of_kind(&lease.kind));
+    let unconfigured = || Arc::new(KindPolicy::of_unconfigured(&lease.kind, HandlerName::of_kind(&lease.kind)));
     let policy = in_force.config.kinds.get(&lease.kind).cloned().unwrap_or_else(unconfigured);
     let facts = JobFacts {
         job: lease.token.job,

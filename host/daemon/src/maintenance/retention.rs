@@ -1,4 +1,4 @@
-//! Forgets ended jobs by age, and gives unused pages back. It never touches the audit log, and open dead letters and
+//! Forgets ended jobs by age and by number. It never touches the audit log, and open dead letters and
 //! their originals only where a setting says so.
 
 use std::{sync::Arc, time::Duration};
@@ -10,8 +10,6 @@ use crate::{config::units::duration_text, daemon::Daemon};
 
 /// How often retention is carried out.
 const INTERVAL: Duration = Duration::from_mins(1);
-/// How many pages are given back at a time: little enough that no claim waits for it.
-const PAGES: u32 = 256;
 
 /// Carries retention out until the daemon's end.
 pub(crate) async fn run(daemon: Arc<Daemon>) {
@@ -43,7 +41,7 @@ async fn carry_out(daemon: &Daemon) -> Result<(), StoreError> {
     if let Some(kept_ms) = queue.original_retention_ms {
         erase_originals(daemon, now_ms, kept_ms).await?;
     }
-    daemon.store.give_back_pages(PAGES).await
+    Ok(())
 }
 
 async fn give_up_dead_letters(daemon: &Daemon, now_ms: TimestampMs, kept_ms: DurationMs) -> Result<(), StoreError> {

@@ -68,7 +68,7 @@ pub(crate) async fn watch_for_suspends(daemon: Arc<Daemon>) {
         if by_ms > SUSPEND_MIN_MS {
             tracing::info!(by_ms, "the machine was suspended; leases and delays are looked at");
             daemon.running.changed.notify_one();
-            daemon.reap.notify_one();
+            daemon.next_reap.ring();
             daemon.claimable.notify_one();
         }
         before_ms += by_ms;

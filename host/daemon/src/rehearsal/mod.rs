@@ -123,12 +123,12 @@ struct Rehearsal {
     id: DeadLetterId,
     found: Rehearsable,
     in_force: Arc<InForce>,
-    policy: KindPolicy,
+    policy: Arc<KindPolicy>,
     version: VersionRow,
     /// What the guest is given.
-    contents: Contents,
+    contents: Arc<Contents>,
     /// The original's contents where another payload was given: its values are masked too.
-    original: Option<Contents>,
+    original: Option<Arc<Contents>>,
     is_corrected: bool,
 }
 
@@ -175,7 +175,7 @@ impl Daemon {
             let sent = SentJob { kind: found.kind.clone(), payload: payload.clone(), ..SentJob::default() };
             intake::check(&in_force.config, sent, self.now_ms())?;
         }
-        let with = |payload| Contents { payload, key: found.key.clone(), metadata: found.metadata.clone() };
+        let with = |payload| Arc::new(Contents { payload, key: found.key.clone(), metadata: found.metadata.clone() });
         let is_corrected = payload.is_some();
         let (contents, original) = match (payload, &found.payload) {
             (Some(payload), original) => (with(payload), original.clone().map(with)),

@@ -124,9 +124,9 @@ impl Store {
 
     async fn write_usual<T: Send + 'static>(
         &self,
-        operation: impl FnMut(&Connection) -> Result<T, StoreError> + Send + 'static,
+        mut operation: impl FnMut(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.shared.writer.call(Urgency::Usual, operation).await
+        self.shared.writer.call(Urgency::Usual, move |transaction| operation(transaction)).await
     }
 }
 

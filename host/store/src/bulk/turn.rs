@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use leasehold_domain::{
     BulkReplayId, DeadLetterId, Digest, HandlerName, HandlerVersion, JobId, ReplayId, TimestampMs,
-    bulk_replay::BulkState, replay::ReplayRefusal,
+    replay::ReplayRefusal,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -14,6 +14,7 @@ use crate::{
     Store, StoreError,
     keys::Keys,
     replay::{ReplayAnswer, ReplayRequest, replay},
+    transaction::Transaction,
     writer::Urgency,
 };
 
@@ -62,8 +63,8 @@ impl Store {
         let keys = Arc::clone(&self.shared.keys);
         self.shared
             .writer
-            .call(Urgency::Usual, move |connection| {
-                let taken = take(connection, keys.get()?, &turn)?;
+            .call(Urgency::Usual, move |transaction| {
+                let taken = take(transaction, keys.get()?, &turn)?;
                 fail::fail_point!("bulk_replay.turn");
                 Ok(taken)
             })
@@ -71,23 +72,23 @@ impl Store {
     }
 }
 
-fn take(connection: &Connection, keys: &Keys, turn: &Turn) -> Result<TurnTaken, StoreError> {
-    let Some(request) = request(connection, turn)? else { return Ok(TurnTaken::Over) };
-    match replay(connection, keys, &request)? {
+fn take(transaction: &Transaction<'_>, keys: &Keys, turn: &Turn) -> Result<TurnTaken, StoreError> {
+    let Some(request) = request(transaction, turn)? else { return Ok(TurnTaken::Over) };
+    match replay(transaction, keys, &request)? {
         ReplayAnswer::Replayed { replay, job, .. } => {
-            note_replayed(connection, turn, replay)?;
+            note_replayed(transaction, turn, replay)?;
             Ok(TurnTaken::Replayed(job))
         }
         ReplayAnswer::Refused(refusal @ ReplayRefusal::VersionNotLive { .. }) => {
             let reason = format!("no member can go: {refusal}");
-            stop::stop(connection, turn.bulk_replay, None, &reason, turn.now_ms)?;
+            stop::stop(transaction, turn.bulk_replay, None, &reason, turn.now_ms)?;
             Ok(TurnTaken::Stopped { reason })
         }
         refused => {
             let (code, detail) = refused
                 .refusal(turn.dead_letter)
                 .ok_or_else(|| StoreError::Unexpected("a replay that was neither made nor refused".into()))?;
-            note_refused(connection, turn, &code, &detail)?;
+            note_refused(transaction, turn, &code, &detail)?;
             Ok(TurnTaken::Refused { code })
         }
     }
@@ -101,9 +102,9 @@ fn request(connection: &Connection, turn: &Turn) -> Result<Option<ReplayRequest>
             "SELECT b.actor, b.reason, b.override_reason, b.version
              FROM bulk_replay_members m JOIN bulk_replays b ON b.id = m.bulk_replay_id
              WHERE m.bulk_replay_id = ?1 AND m.dead_letter_id = ?2 AND m.state = 'pending'
-               AND b.state = ?3 AND b.probe <> 'out'",
+               AND b.state = 'running' AND b.probe <> 'out'",
         )?
-        .query_row(params![turn.bulk_replay.0, turn.dead_letter.0, BulkState::Running.as_str()], |row| {
+        .query_row([turn.bulk_replay.0, turn.dead_letter.0], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
         })
         .optional()?;

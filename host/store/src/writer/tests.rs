@@ -6,7 +6,6 @@ use std::sync::{
     mpsc,
 };
 
-use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::*;
@@ -23,7 +22,7 @@ fn open() -> (Store, TempDir) {
     (Store::open(&options).unwrap(), directory)
 }
 
-fn put(name: &'static str) -> impl FnMut(&Connection) -> Result<(), StoreError> {
+fn put(name: &'static str) -> impl FnMut(&Transaction<'_>) -> Result<(), StoreError> {
     move |connection| {
         connection.execute("INSERT INTO paused_kinds (kind, paused_at, paused_by) VALUES (?1, 0, 'tests')", [name])?;
         Ok(())
@@ -85,7 +84,7 @@ async fn q1_a_call_that_fails_fails_alone() {
     let (store, _directory) = open();
     let let_go = hold(&store);
     let writer = &store.shared.writer;
-    let half_done = |connection: &Connection| -> Result<(), StoreError> {
+    let half_done = |connection: &Transaction<'_>| -> Result<(), StoreError> {
         put("undone")(connection)?;
         put("first")(connection)
     };
@@ -108,7 +107,7 @@ async fn q1_an_error_that_takes_the_transaction_with_it_fails_one_call_and_the_r
     let let_go = hold(&store);
     let writer = &store.shared.writer;
     // As SQLite does it by itself when the disk is full: the savepoint is gone with the whole transaction.
-    let loses_all = |connection: &Connection| -> Result<(), StoreError> {
+    let loses_all = |connection: &Transaction<'_>| -> Result<(), StoreError> {
         connection.execute_batch("ROLLBACK")?;
         Err(StoreError::Unexpected("the disk is full".into()))
     };
@@ -128,7 +127,7 @@ async fn q1_an_error_that_takes_the_transaction_with_it_fails_one_call_and_the_r
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q1_a_call_that_loses_the_transaction_is_never_answered_with_success() {
     let (store, _directory) = open();
-    let rolls_back = |connection: &Connection| -> Result<(), StoreError> {
+    let rolls_back = |connection: &Transaction<'_>| -> Result<(), StoreError> {
         put("lost")(connection)?;
         Ok(connection.execute_batch("ROLLBACK")?)
     };
@@ -164,7 +163,7 @@ async fn q6_what_a_lease_depends_on_goes_before_the_rest() {
     let writer = &store.shared.writer;
     let noting = |name: &'static str| {
         let order = Arc::clone(&order);
-        move |_: &Connection| {
+        move |_: &Transaction<'_>| {
             order.lock().unwrap().push(name.to_owned());
             Ok(())
         }

@@ -104,3 +104,21 @@ async fn i5_the_number_of_ended_jobs_that_are_kept_takes_no_key_and_no_step() {
     assert_eq!(queue.number("SELECT count(*) FROM attempts"), 0, "what it is looked at for is gone");
     assert!(is_remembered(&queue, "order-1", job, 6).await);
 }
+
+#[tokio::test]
+async fn i5_pages_that_jobs_have_let_go_leave_the_file() {
+    let queue = Queue::new().await;
+    for job in 0..100 {
+        queue.enqueue(vec![keyed_job("k", &job.to_string(), &[b'x'; 10_000])], 0).await;
+    }
+    assert_eq!(queue.store.free_pages().await.unwrap(), 0);
+    for _ in 0..100 {
+        let claimed = queue.lease(1).await;
+        queue.settle(settlement(&claimed, complete(), 1)).await;
+    }
+    let (free, pages) = (queue.store.free_pages().await.unwrap(), queue.number("PRAGMA page_count"));
+    assert!(free > 200, "{free} pages are free");
+    queue.store.give_back_pages(150).await.unwrap();
+    assert_eq!(queue.store.free_pages().await.unwrap(), free - 150);
+    assert!(queue.number("PRAGMA page_count") <= pages - 150);
+}
