@@ -9,6 +9,8 @@ import time
 
 from huey import SqliteHuey
 
+# How long a writer waits for the lock, in seconds: five unless told otherwise.
+PATIENCE = 600
 DIRECTORY, JOBS, DURABILITY = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 HEAD = '{"to":"someone@example.com","subject":"Your order","text":"'
 PAYLOAD = HEAD + "x" * (200 - len(HEAD) - 2) + '"}'
@@ -17,7 +19,7 @@ PAYLOAD = HEAD + "x" * (200 - len(HEAD) - 2) + '"}'
 class Queue:
     def __init__(self, name):
         fsync = {"default": {}, "full": {"fsync": True}, "off": {"fsync": False}}[DURABILITY]
-        self.huey = SqliteHuey(filename=os.path.join(DIRECTORY, name), **fsync)
+        self.huey = SqliteHuey(filename=os.path.join(DIRECTORY, name), timeout=PATIENCE, **fsync)
         self.done = 0
         self.all_done = threading.Event()
 

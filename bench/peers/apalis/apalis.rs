@@ -19,6 +19,8 @@ const BATCH: usize = 1000;
 /// How many jobs its worker takes at once: ten unless told otherwise.
 const TAKEN: usize = 500;
 const CONNECTIONS: u32 = 4;
+/// How long a writer waits for the lock, which the worker holds nearly all the time: five seconds unless told otherwise.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -66,7 +68,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
 /// A pool on a new file. What the set-up sets for a connection stays with the connection that it got from the pool; it
 /// gets a pool of its own where each connection of the queue is to be as asked for.
 async fn open(directory: &str, name: &str, durability: &str) -> Result<SqlitePool, Box<dyn Error>> {
-    let mut options = SqliteConnectOptions::new().filename(Path::new(directory).join(name)).create_if_missing(true);
+    let mut options = SqliteConnectOptions::new()
+        .filename(Path::new(directory).join(name))
+        .create_if_missing(true)
+        .busy_timeout(PATIENCE);
     if durability == "full" {
         options = options.synchronous(SqliteSynchronous::Full);
     }
