@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use leasehold_bench::{
     client::Client,
-    daemon::{Daemon, component},
+    daemon::{Daemon, MISBEHAVE, component},
     jobs::{batch, number},
     limits::commits,
     payload,
@@ -17,8 +17,6 @@ use leasehold_bench::{
 const CONFIG: &str = "
 [sandbox]
 slots = 64
-[handlers.misbehave.limits]
-memory_max = \"16MiB\"
 [handlers.bench-parse]
 [kinds.now]
 handler = \"misbehave\"
@@ -36,7 +34,7 @@ const TICK: Duration = Duration::from_millis(1);
 
 fn main() -> anyhow::Result<()> {
     let rounds = number("BENCH_ROUNDS", 500);
-    let daemon = Daemon::start_with(CONFIG)?;
+    let daemon = Daemon::start_with(&format!("{CONFIG}{MISBEHAVE}limits = {{ memory_max = \"16MiB\" }}"))?;
     daemon.push(&component("misbehave@1.0.0"))?;
     daemon.push(&component("bench-parse@1.0.0"))?;
     let mut client = daemon.client()?;

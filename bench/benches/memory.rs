@@ -34,19 +34,38 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
+const PLUGINS: [&str; 3] = ["email-send", "email-bounce", "webhook-deliver"];
+const CONFIG: &str = "
+[handlers.email-send]
+outbound = [\"POST https://email-api.example.com\"]
+settings = { endpoint = \"https://email-api.example.com/v1/messages\", from = \"noreply@example.com\" }
+stores = { suppressions = \"read\", messages = \"read-write\" }
+[handlers.webhook-deliver]
+outbound = [\"POST https://*\"]
+enqueue = []
+secrets = { signing_secret = { file = \"none\", optional = true } }
+[handlers.email-bounce]
+stores = { suppressions = \"read-write\", messages = \"read\" }
+enqueue = [\"email.bounce\"]
+annotate = [\"email.send\"]
+[kinds.\"email.send\"]
+handler = \"email-send\"
+owner = \"bench\"
+[kinds.\"email.bounce\"]
+handler = \"email-bounce\"
+owner = \"bench\"
+[kinds.\"webhook.deliver\"]
+handler = \"webhook-deliver\"
+owner = \"bench\"
+";
+
 fn idle() -> anyhow::Result<()> {
-    let plugins = ["email-send", "email-bounce", "webhook-deliver"];
-    let config: String = plugins
-        .iter()
-        .map(|name| format!("[handlers.{name}]\n[kinds.{name}]\nhandler = \"{name}\"\nowner = \"bench\"\n"))
-        .collect::<Vec<_>>()
-        .concat();
-    let daemon = Daemon::start_with(&config)?;
-    for name in plugins {
+    let daemon = Daemon::start_with(CONFIG)?;
+    for name in PLUGINS {
         let file = format!("../plugins/components/{name}@1.0.0.wasm");
         daemon.push(&Path::new(env!("CARGO_MANIFEST_DIR")).join(file))?;
     }
-    println!("idle, 64 slots, {} plugins live: {:.0} MB resident", plugins.len(), megabytes(&daemon)?);
+    println!("idle, 64 slots, {} plugins live: {:.0} MB resident", PLUGINS.len(), megabytes(&daemon)?);
     Ok(())
 }
 

@@ -12,7 +12,9 @@ use leasehold_bench::{
 const CLIENTS: usize = 2;
 
 fn main() -> anyhow::Result<()> {
-    let (jobs, rounds) = (number("BENCH_JOBS", 100_000), number("BENCH_ROUNDS", 3));
+    // Whole batches, as many from each client.
+    let jobs = number("BENCH_JOBS", 100_000).next_multiple_of(LINES * CLIENTS);
+    let rounds = number("BENCH_ROUNDS", 3);
     for durability in ["full", "normal"] {
         let daemon = Daemon::start(&format!("durability = \"{durability}\""), "")?;
         let (mut rates, mut ratios, mut costs) = (Vec::new(), Vec::new(), Vec::new());
@@ -57,7 +59,7 @@ fn run(daemon: &Daemon, jobs: usize) -> anyhow::Result<Duration> {
     let begun = Instant::now();
     std::thread::scope(|scope| {
         let clients: Vec<_> =
-            (0..CLIENTS).map(|_| scope.spawn(|| send(daemon, &lines, jobs / LINES / CLIENTS))).collect();
+            (0..CLIENTS).map(|_| scope.spawn(|| send(daemon, &lines, jobs / CLIENTS / LINES))).collect();
         clients.into_iter().try_for_each(|client| client.join().map_err(|_| anyhow::anyhow!("a client panicked"))?)
     })?;
     Ok(begun.elapsed())

@@ -92,9 +92,12 @@ impl Daemon {
 
     /// Stores a component, a file `NAME@VERSION.wasm`, and makes it live.
     pub fn push(&self, file: &Path) -> anyhow::Result<()> {
+        let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let (name, version) = stem.split_once('@').context("the file is not named NAME@VERSION.wasm")?;
         let status = Command::new(binary()?)
             .args(["handlers", "push", "--activate", "--config"])
             .arg(self.directory.path().join("config.toml"))
+            .args(["--name", name, "--version", version])
             .arg(file)
             .stdout(Stdio::null())
             .status()?;
@@ -128,6 +131,13 @@ impl Daemon {
         self.process.id()
     }
 }
+
+/// What the handler that does what it is told is granted, since its component imports all of it.
+pub const MISBEHAVE: &str = "[handlers.misbehave]
+stores = { s = \"read-write\" }
+settings = { greeting = \"hello\" }
+outbound = [\"GET,POST http://127.0.0.1:9\"]
+";
 
 impl Drop for Daemon {
     fn drop(&mut self) {

@@ -148,6 +148,7 @@ async fn start(config: Config) -> Result<(Arc<Daemon>, UnixListener, Option<TcpL
     let daemon = Arc::new(Daemon::new(store, sandbox, artefacts, config, metrics));
     daemon.read_paused_kinds().await?;
     daemon.prepare_live_handlers().await?;
+    tokio::spawn(metrics::fold(daemon.metrics.clone()));
     tokio::spawn(pages::run(Arc::clone(&daemon)));
     match daemon.store.key_problem() {
         None => start_work(&daemon).await.or_else(serve_reads_alone)?,

@@ -17,6 +17,9 @@ use crate::{attempt::Attempt, imports, limits::GuestLimiter, outbound::Outbound}
 const HANDLES_MAX: usize = 10_000;
 /// A guest writes an outgoing body in pieces of up to this size, whatever its limits are.
 const CALL_LEAST_BYTES: usize = 2 << 20;
+/// How many ticks pass before a guest gives way for the first time. The first of them may come at once; with two, a guest
+/// that needs less than one never waits for others that do not end.
+const TICKS_AT_FIRST: u64 = 2;
 
 /// What the imports of one attempt work on.
 pub(crate) struct GuestState {
@@ -60,7 +63,7 @@ pub(crate) fn store(engine: &Engine, attempt: &Arc<Attempt>, settings: &Arc<Wasi
     store.limiter(|state| &mut state.limiter);
     store.set_max_component_handles(HANDLES_MAX);
     store.set_hostcall_fuel(call_max_bytes(attempt));
-    store.set_epoch_deadline(1);
+    store.set_epoch_deadline(TICKS_AT_FIRST);
     let attempt = attempt.clone();
     store.epoch_deadline_callback(move |_| Ok(at_tick(&attempt)));
     store

@@ -16,8 +16,6 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
     let mut interval = tokio::time::interval(INTERVAL);
     loop {
         interval.tick().await;
-        // The recorder folds what it has collected only when it is asked to; unasked it would grow.
-        daemon.metrics.run_upkeep();
         // Looked at here too, so that the alert of a full disk comes and goes while nobody enqueues.
         let _ = daemon.check_disk();
         if let Err(error) = carry_out(&daemon).await {
