@@ -22,7 +22,9 @@
 //!
 //! Compiled for a `wasm32` target it is a component of the world `leasehold:job/handler`, which imports only what it uses.
 //! Natively nothing is exported and `mock::MockHost` stands in for the host, so that a handler is tested with
-//! `cargo test`. This crate never retries, caches or keeps anything by itself: that is the host's part.
+//! `cargo test`. The feature `arena`, on by default, installs a global allocator that serves a small job without growing the
+//! component's memory; a handler with an allocator of its own goes without it. This crate never retries, caches or keeps
+//! anything by itself: that is the host's part.
 
 #[cfg(target_arch = "wasm32")]
 pub mod bindings;

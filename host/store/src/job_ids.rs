@@ -11,8 +11,8 @@ use crate::{
     writer::{Urgency, Writer},
 };
 
-/// How many ids are reserved at a time, at least.
-const BLOCK: i64 = 64;
+/// How many ids are reserved at a time, at least; few jobs then wait for the commit that reserves them.
+const BLOCK: i64 = 1_024;
 
 #[derive(Default)]
 pub(crate) struct JobIds {
