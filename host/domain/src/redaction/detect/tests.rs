@@ -329,6 +329,7 @@ fn d2_a_card_is_known_by_its_issuer_its_length_and_its_check_digit() {
         "2890123456789014",
         // The check digit of an article is right as well.
         "4000000000006",
+        "4000000006664",
     ]);
 }
 
