@@ -385,6 +385,7 @@ fn d2_an_account_number_is_whole_or_in_groups_of_four_and_stands_by_itself() {
         "D389370400440532013000",
         "XX89370400440532013000",
         "DE8937040044053201300",
+        "DE89 ",
         "DE8",
     ]);
 }
