@@ -5,7 +5,8 @@ use super::{Detector, Report, follows_word, is_word_at, run_end};
 /// Finds addresses around each `@`, which neither of their sides can hold, so that every byte is read twice at most.
 pub(super) fn emails(text: &[u8], report: Report<'_>) {
     for (at, _) in text.iter().enumerate().filter(|&(_, &byte)| byte == b'@') {
-        let before = text[..at].iter().rposition(|&byte| !is_local_part(byte)).map_or(0, |place| place + 1);
+        let before = text[..at].iter().rposition(|&byte| !is_local_part(byte)).unwrap_or(0);
+        // What can't be in a local part is punctuation.
         let trimmed = text[before..at].iter().take_while(|&&byte| is_punctuation(byte)).count();
         let domain_end = domain_end(text, at + 1);
         if before + trimmed < at && is_domain(&text[at + 1..domain_end]) {
