@@ -437,7 +437,7 @@ fn d2_a_key_of_a_service_is_as_long_as_that_service_makes_them() {
         (&format!("shpat_{}.", "a".repeat(32)), "[redacted:api-key]."),
         (&format!("AGE-SECRET-KEY-1{}a", "Q".repeat(40)), "[redacted:api-key]a"),
         (&format!("whsec_{}=, ", "+/aB".repeat(4)), "[redacted:api-key], "),
-        ("ya29.a.b.c.d.e.f.g.h.i.j.", "[redacted:api-key]"),
+        ("ya29.a.b.c.d.e.f.g.h.i.j., and", "[redacted:api-key], and"),
         ("ghp_abcdefghijklmnopqrst ghp_abcdefghijklmnopqrst", "[redacted:api-key] [redacted:api-key]"),
     ]);
     assert_readable(&[
