@@ -249,6 +249,17 @@ mod tests {
             assert_eq!(text.parse::<Rate>(), Err(RateError), "{text:?}");
         }
         assert_eq!(rate("10000/s"), rate("10000"));
+        assert_eq!(rate("0.125/h").to_string(), "0.125/h");
+    }
+
+    #[test]
+    fn r6_a_state_is_stored_under_a_name_and_read_back_from_it() {
+        let named = [(BulkState::Running, "running"), (BulkState::Stopped, "stopped"), (BulkState::Done, "done")];
+        assert_eq!(named.map(|(state, _)| state), BulkState::ALL);
+        for (state, name) in named {
+            assert_eq!((state.as_str(), BulkState::parse(name)), (name, Some(state)));
+        }
+        assert_eq!(BulkState::parse("Running"), None);
     }
 
     #[test]
@@ -270,6 +281,8 @@ mod tests {
         let pace = Pace { since_ms: 0, gone: 100 };
         // A little late, it catches up; an hour late, it begins anew.
         assert_eq!(pace.caught_up(rate, 5_500), pace);
+        assert_eq!(pace.caught_up(rate, 6_000), pace);
+        assert_eq!(pace.caught_up(rate, 6_001), Pace::from(6_001));
         assert_eq!(pace.caught_up(rate, 3_600_000), Pace::from(3_600_000));
         assert_eq!(next(&standing(Some(rate), pace.caught_up(rate, 3_600_000)), 3_600_000), Next::Go(1));
     }

@@ -85,4 +85,11 @@ mod tests {
         assert_eq!(empty.parse(), Ok(Digest::of(b"")));
         assert_eq!("e3b0".parse::<Digest>(), Err(DigestError));
     }
+
+    #[test]
+    fn a_digest_is_shown_to_people_by_its_first_twelve_digits_and_in_traces_whole() {
+        let digest = Digest::from_bytes([0xa5; 32]);
+        assert_eq!(digest.short(), "a5a5a5a5a5a5");
+        assert_eq!(format!("{digest:?}"), format!("Digest({})", "a5".repeat(32)));
+    }
 }

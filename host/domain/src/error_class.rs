@@ -127,7 +127,7 @@ impl Vocabulary {
         let treatment = self.0.get(class).copied();
         let known = treatment.is_some() || HOST_CLASSES.contains(&class.as_str());
         let class = if known { class.clone() } else { ErrorClass::new(UNCLASSIFIED) };
-        Classified { unknown: !known || class.as_str() == UNCLASSIFIED, class, treatment }
+        Classified { unknown: class.as_str() == UNCLASSIFIED, class, treatment }
     }
 }
 
@@ -139,6 +139,19 @@ mod tests {
     fn a_class_that_could_carry_data_becomes_unclassified() {
         assert_eq!(ErrorClass::new("jo@example.org").as_str(), UNCLASSIFIED);
         assert_eq!(ErrorClass::new("downstream.timeout").as_str(), "downstream.timeout");
+        assert_eq!(ErrorClass::new(&"x".repeat(64)).as_str(), "x".repeat(64));
+        for name in ["", "Down", &"x".repeat(65)] {
+            assert_eq!(ErrorClass::new(name).as_str(), UNCLASSIFIED, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_class_is_shown_and_stored_as_it_is_named_and_checked_when_it_is_read() {
+        let class = ErrorClass::new("email.greylisted");
+        assert_eq!(class.to_string(), "email.greylisted");
+        assert_eq!(serde_json::to_string(&class).unwrap(), "\"email.greylisted\"");
+        assert_eq!(serde_json::from_str::<ErrorClass>("\"email.greylisted\"").unwrap(), class);
+        assert_eq!(serde_json::from_str::<ErrorClass>("\"jo@example.org\"").unwrap().as_str(), UNCLASSIFIED);
     }
 
     #[test]
@@ -149,5 +162,8 @@ mod tests {
         let unknown = vocabulary.classify(&ErrorClass::new("surprise"));
         assert_eq!((unknown.class.as_str(), unknown.unknown), (UNCLASSIFIED, true));
         assert!(!vocabulary.classify(&ErrorClass::new("limit.time")).unknown);
+        // What could not be a class when the guest named it counts like one that is not listed.
+        let malformed = vocabulary.classify(&ErrorClass::new("jo@example.org"));
+        assert_eq!((malformed.class.as_str(), malformed.unknown), (UNCLASSIFIED, true));
     }
 }

@@ -89,3 +89,26 @@ pub struct AttemptLimits {
     /// The answer to one outbound request, in bytes.
     pub response_max_bytes: usize,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h6_settings_are_granted_also_while_none_of_them_has_a_value() {
+        let with_value = Grants { settings: [("url".to_owned(), "x".to_owned())].into(), ..Grants::default() };
+        let without_value = Grants { absent: ["url".to_owned()].into(), ..Grants::default() };
+        assert!(with_value.reads_settings());
+        assert!(without_value.reads_settings());
+        assert!(!Grants::default().reads_settings());
+    }
+
+    #[test]
+    fn d2_a_debug_print_of_grants_names_settings_and_shows_no_value() {
+        let settings = [("smtp_password".to_owned(), "hunter2".to_owned())].into();
+        let grants = Grants { settings, annotate: ["mail.send".to_owned()].into(), ..Grants::default() };
+        let shown = format!("{grants:?}");
+        assert!(shown.contains("smtp_password") && shown.contains("mail.send"), "{shown}");
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+}

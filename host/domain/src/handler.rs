@@ -137,5 +137,30 @@ mod tests {
         assert_eq!("email-send".parse::<HandlerVersion>(), Err(HandlerVersionError::NoVersion));
         assert!(matches!("email-send@1".parse::<HandlerVersion>(), Err(HandlerVersionError::Version { .. })));
         assert!(matches!("../x@1.0.0".parse::<HandlerVersion>(), Err(HandlerVersionError::Name(_))));
+        assert_eq!(serde_json::to_string(&version).unwrap(), "\"email-send@1.2.3-rc.1\"");
+        assert_eq!(serde_json::from_str::<HandlerVersion>("\"email-send@1.2.3-rc.1\"").unwrap(), version);
+        assert!(serde_json::from_str::<HandlerVersion>("\"email-send\"").is_err());
+    }
+
+    #[test]
+    fn h1_a_state_is_stored_under_a_name_and_read_back_from_it() {
+        let named = [
+            (HandlerState::Staged, "staged"),
+            (HandlerState::Live, "live"),
+            (HandlerState::Draining, "draining"),
+            (HandlerState::Retired, "retired"),
+        ];
+        assert_eq!(named.map(|(state, _)| state), HandlerState::ALL);
+        for (state, name) in named {
+            assert_eq!((state.as_str(), HandlerState::parse(name)), (name, Some(state)));
+        }
+        assert_eq!(HandlerState::parse("Live"), None);
+    }
+
+    #[test]
+    fn h3_a_version_that_takes_no_more_attempts_drains_until_none_runs() {
+        assert_eq!(HandlerState::drained(2), HandlerState::Draining);
+        assert_eq!(HandlerState::drained(1), HandlerState::Draining);
+        assert_eq!(HandlerState::drained(0), HandlerState::Retired);
     }
 }

@@ -191,7 +191,15 @@ mod tests {
         assert_eq!(Kind::new(""), Err(NameError::Empty { what: "a kind" }));
         assert!(matches!(Kind::new("Email"), Err(NameError::Character { .. })));
         assert!(matches!(StepName::new("x".repeat(65)), Err(NameError::TooLong { bytes: 65, max_bytes: 64, .. })));
+        assert!(StepName::new("x".repeat(64)).is_ok());
         assert!(JobKey::new("order-1\n").is_err());
         assert!(serde_json::from_str::<Kind>("\"no spaces\"").is_err());
+    }
+
+    #[test]
+    fn q7_a_lease_is_shown_by_its_job_and_its_attempt() {
+        let token = FencingToken { job: JobId(4711), attempt: AttemptNumber(3) };
+        assert_eq!(token.to_string(), "4711#3");
+        assert_eq!(format!("{:>3}", token.attempt), "  3");
     }
 }

@@ -113,3 +113,47 @@ impl Cause {
         matches!(self, Self::Poison | Self::Crashed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q1_a_state_is_stored_under_a_name_and_read_back_from_it_and_says_whether_it_is_an_end() {
+        let named = [
+            (JobState::Waiting, "waiting", false),
+            (JobState::Ready, "ready", false),
+            (JobState::Leased, "leased", false),
+            (JobState::Done, "done", true),
+            (JobState::Suppressed, "suppressed", true),
+            (JobState::Dead, "dead", true),
+            (JobState::Cancelled, "cancelled", true),
+            (JobState::Discarded, "discarded", true),
+        ];
+        assert_eq!(named.map(|(state, ..)| state), JobState::ALL);
+        for (state, name, is_end) in named {
+            assert_eq!((state.as_str(), JobState::parse(name), state.is_end()), (name, Some(state), is_end));
+            assert_eq!(serde_json::to_value(state).unwrap(), name, "what is stored and what is sent differ");
+        }
+        assert_eq!(JobState::parse("Ready"), None);
+    }
+
+    #[test]
+    fn d1_a_cause_is_stored_under_a_name_and_read_back_from_it_and_says_whether_it_blames_the_handler() {
+        let named = [
+            (Cause::Poison, "poison", true),
+            (Cause::Rejected, "rejected", false),
+            (Cause::Exhausted, "exhausted", false),
+            (Cause::Crashed, "crashed", true),
+            (Cause::InDoubt, "in_doubt", false),
+            (Cause::ReplayRefused, "replay_refused", false),
+        ];
+        assert_eq!(named.map(|(cause, ..)| cause), Cause::ALL);
+        for (cause, name, blames_handler) in named {
+            assert_eq!((cause.as_str(), Cause::parse(name)), (name, Some(cause)));
+            assert_eq!(cause.blames_handler(), blames_handler, "{name}");
+            assert_eq!(serde_json::to_value(cause).unwrap(), name, "what is stored and what is sent differ");
+        }
+        assert_eq!(Cause::parse("Poison"), None);
+    }
+}

@@ -210,6 +210,22 @@ mod tests {
     }
 
     #[test]
+    fn r1_a_refusal_says_where_the_version_stands_that_was_asked_for() {
+        let damaged = Candidate { intact: false, ..candidate("h@1.2.0", HandlerState::Live, false) };
+        let versions = [candidate("h@1.0.0", HandlerState::Retired, true), damaged];
+        for (named, told) in [
+            (None, "the handler's current version is not live (retired); live: none."),
+            (Some("h@1.0.0"), "h@1.0.0 is not live (retired); live: none."),
+            (Some("h@1.2.0"), "h@1.2.0 is not live (its stored component is missing or damaged); live: none."),
+            (Some("h@9.9.9"), "h@9.9.9 is not live (not stored); live: none."),
+        ] {
+            let asked = named.map(|named| named.parse().unwrap());
+            let refusal = live_target(&versions, asked.as_ref()).unwrap_err().to_string();
+            assert!(refusal.starts_with(told), "{refusal}");
+        }
+    }
+
+    #[test]
     fn r2_a_version_that_the_job_died_on_is_refused_unless_excused() {
         let versions = [candidate("h@1.0.0", HandlerState::Live, true)];
         let died_on = [versions[0].digest];

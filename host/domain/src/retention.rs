@@ -31,3 +31,30 @@ pub fn retry_horizon(policy: &KindPolicy) -> RetryHorizon {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{HandlerName, Kind, backoff::Backoff};
+
+    #[test]
+    fn i5_the_horizon_is_what_all_attempts_and_the_delays_between_them_take_at_the_most() {
+        let kind = Kind::new("job").unwrap();
+        let policy = KindPolicy {
+            attempts_max: 4,
+            deadline_ms: 60_000,
+            visibility_timeout_ms: 30_000,
+            backoff: Backoff { min_ms: 1_000, max_ms: 600_000 },
+            retry_after_max_ms: 700_000,
+            ..KindPolicy::of_unconfigured(&kind, HandlerName::of_kind(&kind))
+        };
+        let horizon = retry_horizon(&policy);
+        assert_eq!(horizon.total_ms, 2_460_000);
+        let arithmetic = "4 attempts × (deadline 60 s + visibility timeout 30 s) + 3 delays × 700 s = 2460 s";
+        assert_eq!(horizon.arithmetic, arithmetic);
+        let backs_off_longer = KindPolicy { retry_after_max_ms: 1_000, ..policy.clone() };
+        assert_eq!(retry_horizon(&backs_off_longer).total_ms, 2_160_000);
+        let once = KindPolicy { attempts_max: 1, ..policy };
+        assert_eq!(retry_horizon(&once).total_ms, 90_000);
+    }
+}

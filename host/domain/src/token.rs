@@ -106,6 +106,10 @@ mod tests {
         let token = from_random(&bytes).unwrap();
         assert!(is_well_formed(&token), "{token}");
         assert_eq!(token.len(), 46);
+        let letters: Vec<u8> = (0..248).chain([61; 43]).collect();
+        assert_eq!(from_random(&letters).unwrap(), "lh_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefg");
+        assert_eq!(from_random(&letters[60..]).unwrap(), "lh_yz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcde");
+        assert_eq!(from_random(&letters[247..]).unwrap(), format!("lh_{}", "z".repeat(43)));
         assert!(from_random(&bytes[..50]).is_none(), "bytes that are not fair were used");
         for other in ["", "lh_", &token[..45], &format!("{token}0"), &token.replace("lh_", "gh_"), "lh_é"] {
             assert!(!is_well_formed(other), "{other}");
@@ -115,7 +119,9 @@ mod tests {
     #[test]
     fn o5_a_name_of_a_token_is_never_an_id() {
         for name in ["ci", "ci-2", "a.b_c"] {
-            assert_eq!(TokenName::new(name).unwrap().actor(), format!("token:{name}"));
+            let token = TokenName::new(name).unwrap();
+            assert_eq!((token.as_str(), token.to_string().as_str()), (name, name));
+            assert_eq!(token.actor(), format!("token:{name}"));
         }
         for name in ["", "7", "-a", "Ci", "a b", "a/b", &"a".repeat(65), "é"] {
             assert!(TokenName::new(name).is_err(), "{name}");

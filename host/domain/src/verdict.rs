@@ -271,7 +271,7 @@ impl Decision {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{HandlerName, Kind};
+    use crate::{HandlerName, Kind, StepName};
 
     const NOW_MS: TimestampMs = 1_000_000;
     const BOUNDS: ReleaseBounds = ReleaseBounds { release_max: 2, release_delay_ms: 500 };
@@ -330,8 +330,18 @@ mod tests {
         ];
         for (said, class, verdict, mismatch) in cases {
             let decision = decide_so(&facts(), &failed(said, class));
+            assert_eq!(decision.class(), Some(&ErrorClass::new(class)));
             assert_eq!((decision.verdict, decision.mismatch), (verdict, mismatch), "{said:?} {class}");
+            assert!(!decision.unknown_class, "{class}");
         }
+        assert_eq!(decide_so(&facts(), &Outcome::Done { output: None }).class(), None);
+    }
+
+    #[test]
+    fn d1_a_class_outside_the_vocabulary_is_recorded_as_unclassified_and_counted() {
+        let decision = decide_so(&facts(), &failed(Said::Rejected, "surprise"));
+        assert_eq!(decision.class(), Some(&ErrorClass::new("unclassified")));
+        assert_eq!((decision.verdict, decision.unknown_class), (dead(Cause::Rejected), true));
     }
 
     #[test]
@@ -370,6 +380,19 @@ mod tests {
         assert!(matches!(decide_so(&often, &outcome).verdict, Verdict::Retry { .. }));
         let often_and_last = JobFacts { releases_running: 2, ..last() };
         assert_eq!(decide_so(&often_and_last, &outcome).verdict, dead(Cause::Exhausted));
+    }
+
+    #[test]
+    fn q12_what_is_given_back_while_the_daemon_runs_waits_before_it_is_tried_again() {
+        let step = StepName::new("charge").unwrap();
+        let unavailable = Outcome::HandlerUnavailable { message: "no component".to_owned() };
+        for (outcome, class) in
+            [(Outcome::StepInProgress { step }, None), (unavailable, Some(ErrorClass::new("handler.unavailable")))]
+        {
+            let decision = decide_so(&facts(), &outcome);
+            assert_eq!(decision.class(), class.as_ref());
+            assert_eq!(decision.verdict, Verdict::Release { visible_at_ms: 1_000_500 }, "{outcome:?}");
+        }
     }
 
     #[test]

@@ -257,6 +257,40 @@ mod tests {
         assert_eq!((percent.bytes.as_slice(), percent.source(1, 1)), (&b"aB"[..], (1, 4)));
         let escaped = Decoded::plain(r"\u00e9\u{e9}\'").unescaped().unwrap();
         assert_eq!((escaped.bytes.as_slice(), escaped.source(0, 1)), ("éé'".as_bytes(), (0, 6)));
+        assert_eq!(escaped.source(4, 4), (12, 14));
+        let nothing = Decoded::plain(r"a\0b\x").unescaped().unwrap();
+        assert_eq!((nothing.bytes.as_slice(), nothing.source(1, 1)), (&b"a\0b\\x"[..], (1, 3)));
+    }
+
+    #[test]
+    fn d2_a_plus_is_a_space_only_as_forms_are_read() {
+        let read = |plus_is_space| Decoded::plain("a+%42%4x%").percent_decoded(plus_is_space).unwrap().bytes;
+        assert_eq!(read(false), b"a+B%4x%");
+        assert_eq!(read(true), b"a B%4x%");
+        assert!(Decoded::plain("a+b").percent_decoded(false).is_none());
+        assert!(Decoded::plain("a%42").percent_decoded(true).is_none());
+    }
+
+    #[test]
+    fn d2_a_run_of_digits_goes_on_over_a_line_break_and_begins_anew_after_anything_else() {
+        for broken in ["QUJD", "QU\r\nJD", "Q\nUJ\rD"] {
+            assert_eq!(Decoded::plain(broken).base64_decoded(0).bytes, b"ABC", "{broken:?}");
+        }
+        let apart = Decoded::plain("4 4142-x4143").hex_decoded(0);
+        assert_eq!((apart.bytes.as_slice(), apart.source(0, 0)), (&b"ABAC"[..], (2, 4)));
+        assert_eq!(Decoded::plain("x4142-y4143").hex_decoded(1).bytes, [0x14, 0x14], "each run is read from there on");
+    }
+
+    #[test]
+    fn d2_of_what_was_hidden_only_text_that_is_no_chance_is_looked_at() {
+        let hidden = b"\xff\xfea first line\n\tand one\x00seventh\x01another\xc3\xa9text\x80eighth 8";
+        let encoded = base64::engine::Engine::encode(&base64::engine::general_purpose::STANDARD, hidden);
+        let mut texts = Vec::new();
+        Decoded::plain(&encoded).base64_decoded(0).push_texts(&mut texts);
+        let found: Vec<_> = texts.iter().map(|text| std::str::from_utf8(&text.bytes).unwrap()).collect();
+        assert_eq!(found, ["a first line\n\tand one", "anotherétext", "eighth 8"]);
+        // The thirty-third byte begins with the forty-fifth digit.
+        assert_eq!(texts[1].source(1, 1), (44, 46));
     }
 
     /// How many bytes a visitor is shown of a text.

@@ -388,6 +388,30 @@ mod tests {
         assert_eq!(unescape(r#""p\u0061ssword""#), "password");
         assert_eq!(unescape(r#""\ud83d\ude00\ud83dx\/\n""#), "\u{1f600}\u{fffd}x/\n");
         assert_eq!(unescape("\"plain\""), "plain");
+        assert_eq!(unescape(r#""a\"\\\/\b\f\n\r\tz""#), "a\"\\/\u{8}\u{c}\n\r\tz");
+    }
+
+    #[test]
+    fn d2_each_token_is_handed_out_with_its_kind_and_its_place() {
+        use TokenKind::{ArrayEnd, ArrayStart, Literal, Name, Number, ObjectEnd, ObjectStart, String};
+        let text = r#" {"a\"b" : [-1.5e3, true,null, "x" ],"c":{} } "#;
+        let mut scanner = Scanner::new(text.as_bytes()).unwrap();
+        let tokens = std::iter::from_fn(|| scanner.next().unwrap()).map(|token| (token.kind, &text[token.range]));
+        let expected = [
+            (ObjectStart, "{"),
+            (Name, r#""a\"b""#),
+            (ArrayStart, "["),
+            (Number, "-1.5e3"),
+            (Literal, "true"),
+            (Literal, "null"),
+            (String, r#""x""#),
+            (ArrayEnd, "]"),
+            (Name, r#""c""#),
+            (ObjectStart, "{"),
+            (ObjectEnd, "}"),
+            (ObjectEnd, "}"),
+        ];
+        assert_eq!(tokens.collect::<Vec<_>>(), expected);
     }
 
     proptest! {

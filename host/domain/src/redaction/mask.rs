@@ -163,12 +163,31 @@ mod tests {
     }
 
     #[test]
+    fn d2_a_fingerprint_is_the_same_on_every_host_that_has_the_key() {
+        // The first 40 bits of HMAC-SHA256 over the class, a zero byte and the value, in base32.
+        let mut masks = Masks::new(Some(&KEY));
+        for (class, value, expected) in [
+            (Detector::Email, "jo@example.org", "[redacted:email ~16 #gs2aznvy]"),
+            (Detector::Iban, "DE89 3704 0044 0532 0130 00", "[redacted:iban ~32 #muwwvwen]"),
+            (Detector::Phone, "+1 415-555-2671", "[redacted:phone ~16 #53d4lgly]"),
+        ] {
+            assert_eq!(shown(&mut masks, class, value), expected);
+        }
+    }
+
+    #[test]
+    fn d2_a_debug_print_shows_nothing_of_the_key() {
+        assert_eq!(format!("{KEY:?}"), "FingerprintKey");
+    }
+
+    #[test]
     fn d2_what_can_be_guessed_has_no_fingerprint_and_short_values_are_of_one_length() {
         let mut masks = Masks::new(Some(&KEY));
         for class in [Detector::Card, Detector::Jwt, Detector::Pem, Detector::ApiKey, Detector::Credential] {
             assert!(!shown(&mut masks, class, "4111111111111111").contains('#'), "{class}");
         }
         assert!(!shown(&mut masks, Detector::Email, "a@b.org").contains('#'));
+        assert!(shown(&mut masks, Detector::Email, "ab@c.org").contains('#'));
         let lengths = [1, 8, 9, 16, 17].map(|length| Mask::of_length("text", length).to_string());
         let expected = ["~8", "~8", "~16", "~16", "~32"].map(|class| format!("[redacted:text {class}]"));
         assert_eq!(lengths, expected);

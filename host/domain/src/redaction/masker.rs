@@ -167,8 +167,8 @@ mod tests {
     #[test]
     fn d2_a_number_that_holds_a_value_is_masked_whole() {
         assert_eq!(
-            masker(r#"{"email":12345678,"other":[1123456780,1.5]}"#, &[]).payload_view(),
-            r#"{"email":"[redacted:number ~8]","other":["[redacted]",1.5]}"#
+            masker(r#"{"email":12345678,"other":[1123456780,123456780,112345678,12345678,1.5]}"#, &[]).payload_view(),
+            r#"{"email":"[redacted:number ~8]","other":["[redacted]","[redacted]","[redacted]","[redacted:number ~8]",1.5]}"#
         );
     }
 

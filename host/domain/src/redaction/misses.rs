@@ -185,6 +185,30 @@ mod tests {
         assert_eq!(misses(&deep), [format!("$.**{} email", "[*]".repeat(32))]);
         let long = format!(r#"{{"{}":"jo@example.org"}}"#, "n".repeat(1_000));
         assert_eq!(misses(&long), ["$.* email"]);
+        let longest = "n".repeat(256);
+        assert_eq!(misses(&format!(r#"{{"{longest}":"jo@example.org"}}"#)), [format!("$.{longest} email")]);
+        let [deepest, deeper] =
+            [32, 33].map(|depth| misses(&("[".repeat(depth) + r#""jo@example.org""# + &"]".repeat(depth))));
+        assert_eq!(deepest, [format!("${} email", "[*]".repeat(32))]);
+        assert_eq!(deeper, [format!("$.**{} email", "[*]".repeat(32))]);
+    }
+
+    #[test]
+    fn d3_a_name_is_written_as_a_path_has_it_and_as_any_field_where_it_can_not_be() {
+        for (name, path) in [
+            ("a_b-C2", "$.a_b-C2"),
+            ("é", "$.é"),
+            ("a.b", "$['a.b']"),
+            ("it's", r#"$["it's"]"#),
+            (r#"it's "x""#, "$.*"),
+            (r#""x""#, r#"$['"x"']"#),
+            ("a\nb", "$.*"),
+            ("", "$.*"),
+        ] {
+            let payload = serde_json::json!({ name: "jo@example.org" }).to_string();
+            assert_eq!(misses(&payload), [format!("{path} email")], "{name:?}");
+            assert!(path.parse::<crate::redaction::FieldPath>().is_ok(), "{path}");
+        }
     }
 
     #[test]

@@ -152,12 +152,14 @@ mod tests {
         assert_eq!(segments("$..token"), [Segment::AnyDepth, key("token")]);
         assert_eq!(segments("$.**.token"), [Segment::AnyDepth, key("token")]);
         assert_eq!(segments("$['a.b'][3].*"), [key("a.b"), Segment::Index(3), Segment::Any]);
+        assert_eq!(segments(r#"$["it's"]"#), [key("it's")]);
+        assert_eq!("$.Customer['e Mail']".parse::<FieldPath>().unwrap().to_string(), "$.Customer['e Mail']");
     }
 
     #[test]
     fn d2_what_is_no_path_says_where_it_stops_making_sense() {
         for (text, place) in
-            [("", 1), ("email", 1), ("$email", 2), ("$.", 3), ("$.a[", 5), ("$.a['b]", 8), ("$[-1]", 3)]
+            [("", 1), ("email", 1), ("$email", 2), ("$.", 3), ("$.a[", 5), ("$.a['b]", 8), ("$[-1]", 3), ("$.é[x]", 5)]
         {
             assert_eq!(text.parse::<FieldPath>().unwrap_err().place, place, "{text}");
         }

@@ -307,6 +307,18 @@ mod tests {
     }
 
     #[test]
+    fn d2_many_paths_are_followed_into_each_container_and_out_of_it_again() {
+        let paths: Vec<String> = (0..100).map(|number| format!("$.a{number}.b")).collect();
+        let rules = Rules::new([], paths.iter().map(|path| path.parse().unwrap()));
+        let (view, values) = redacted(&rules, r#"{"x":{"y":[{}]},"a99":{"c":{},"b":"one1"},"b":1,"a0":{"b":2}}"#);
+        assert_eq!(
+            view,
+            r#"{"x":{"y":[{}]},"a99":{"c":{},"b":"[redacted:text ~8]"},"b":1,"a0":{"b":"[redacted:number ~8]"}}"#
+        );
+        assert_eq!(values, ["one1", "2"]);
+    }
+
+    #[test]
     fn d2_what_can_not_be_parsed_is_masked_whole() {
         let rules = rules(&[], &[]);
         let view = |payload: &[u8], format| redact(&rules, payload, format).view;

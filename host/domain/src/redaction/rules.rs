@@ -166,6 +166,14 @@ mod tests {
     }
 
     #[test]
+    fn d3_a_policy_is_told_as_it_was_given_with_its_names_in_lower_case() {
+        let rules = Rules::new(["PassWord".to_owned(), "E-Mail".to_owned()], ["$.A['b c']".parse().unwrap()]);
+        assert_eq!(rules.names().collect::<Vec<_>>(), ["e-mail", "password"]);
+        assert_eq!(rules.paths().iter().map(ToString::to_string).collect::<Vec<_>>(), ["$.A['b c']"]);
+        assert!(rules.detects() && !rules.with_detectors(false).detects());
+    }
+
+    #[test]
     fn d2_more_paths_than_fit_one_word_are_all_followed() {
         let paths = (0..100).map(|n| format!("$.a{n}.b").parse().unwrap());
         let rules = Rules::new([], paths);

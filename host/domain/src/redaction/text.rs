@@ -312,6 +312,34 @@ mod tests {
     }
 
     #[test]
+    fn d2_where_values_overlap_no_more_is_shown_than_holds_for_all_that_is_masked() {
+        let shown = |values: &[(&str, &'static str)], text: &str| {
+            let values =
+                values.iter().map(|&(value, kind)| (value.as_bytes().to_vec(), Mask::of_length(kind, value.len())));
+            TextMasker::of(values, false).mask(text).into_owned()
+        };
+        assert_eq!(shown(&[("abcdef", "name")], "xabcdefx"), "x[redacted:name ~8]x");
+        assert_eq!(shown(&[("abcd", "name"), ("abcdefghi", "mail")], "abcdefghi"), "[redacted:mail ~16]");
+        assert_eq!(shown(&[("abcdefgh", "name"), ("cdef", "mail")], "abcdefgh"), "[redacted:name ~8]");
+        assert_eq!(shown(&[("abcd", "name"), ("bcde", "name")], "abcde"), "[redacted:name]");
+        assert_eq!(shown(&[("abcd", "name"), ("bcde", "mail")], "abcde"), "[redacted]");
+        assert_eq!(shown(&[("abcd", "name"), ("cdef", "mail"), ("efgh", "name")], "abcdefgh"), "[redacted]");
+    }
+
+    #[test]
+    fn d2_a_known_value_is_shown_as_what_it_is_and_not_as_what_it_looks_like() {
+        let value = (b"jo@example.org".to_vec(), Mask::of_kind("value"));
+        assert_eq!(TextMasker::of([value], true).mask("for jo@example.org"), "for [redacted:value]");
+    }
+
+    #[test]
+    fn d2_a_character_is_masked_when_any_of_its_bytes_is() {
+        let [begins, ends] = [&b"abc\xc3"[..], b"\xa9abc"].map(|value| masker([value]));
+        assert_eq!(begins.mask("éabcéx"), "é[redacted:value]x");
+        assert_eq!(ends.mask("xéabcé"), "x[redacted:value]é");
+    }
+
+    #[test]
     fn d2_a_value_of_fewer_than_four_characters_is_not_masked_in_texts() {
         assert_eq!(mask(&["abc", "é", "üüü", ""], "abc é üüü"), "abc é üüü");
         assert_eq!(mask(&["üüüü"], "üüüü"), MASK);

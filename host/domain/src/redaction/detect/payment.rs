@@ -102,8 +102,8 @@ const IBAN_LENGTHS: &str = "AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR
 /// Finds account numbers, whole or in groups of four.
 pub(super) fn ibans(text: &[u8], report: Report<'_>) {
     let mut at = 0;
-    while at + 4 <= text.len() {
-        let looks_so = text[at].is_ascii_alphabetic() && text[at + 2].is_ascii_digit() && !follows_word(text, at);
+    while let Some([first, _, check, ..]) = text.get(at..) {
+        let looks_so = first.is_ascii_alphabetic() && check.is_ascii_digit() && !follows_word(text, at);
         let end = if looks_so { iban_end(text, at) } else { None };
         if let Some(end) = end {
             report(Detector::Iban, at..end);

@@ -5,7 +5,8 @@ use super::{Detector, Report, follows_word, is_word_at, run_end};
 /// Finds addresses around each `@`, which neither of their sides can hold, so that every byte is read twice at most.
 pub(super) fn emails(text: &[u8], report: Report<'_>) {
     for (at, _) in text.iter().enumerate().filter(|&(_, &byte)| byte == b'@') {
-        let before = text[..at].iter().rposition(|&byte| !is_local_part(byte)).map_or(0, |place| place + 1);
+        let before = text[..at].iter().rposition(|&byte| !is_local_part(byte)).unwrap_or(0);
+        // What can't be in a local part is punctuation.
         let trimmed = text[before..at].iter().take_while(|&&byte| is_punctuation(byte)).count();
         let domain_end = domain_end(text, at + 1);
         if before + trimmed < at && is_domain(&text[at + 1..domain_end]) {
@@ -90,7 +91,7 @@ fn phone_end(text: &[u8], start: usize, digits_min: usize) -> Option<usize> {
     if !matches!(text[first], b'1'..=b'9') {
         return None;
     }
-    let (mut digits, mut end, mut at, mut groups) = (0, first, first, 0);
+    let (mut digits, mut end, mut at) = (0, first, first);
     let is_decimal = |end: usize| text[first..end].iter().filter(|byte| !byte.is_ascii_digit()).eq(b".");
     loop {
         let group = text[at..].iter().take(16).take_while(|byte| byte.is_ascii_digit()).count();
@@ -99,9 +100,9 @@ fn phone_end(text: &[u8], start: usize, digits_min: usize) -> Option<usize> {
         }
         if digits + group > 15 {
             // A number that only `00` begins goes on as something else, such as a parcel's.
-            return (digits >= digits_min && digits_min < NATIONAL_MIN && groups > 0).then_some(end);
+            return (digits >= digits_min && digits_min < NATIONAL_MIN).then_some(end);
         }
-        (digits, end, groups) = (digits + group, at + group, groups + 1);
+        (digits, end) = (digits + group, at + group);
         at = end + text[end..].iter().take(2).take_while(|byte| b" -./()".contains(byte)).count();
     }
     let goes_on = is_word_at(text, end)

@@ -157,8 +157,21 @@ fn d2_what_is_found_is_masked_also_in_base64_and_in_escapes() {
         }
         assert!(masked(&percent).contains("[redacted") && !masked(&percent).contains(value), "{percent}");
     }
-    let long = STANDARD.encode(format!("{}jo@example.org", "x".repeat(57)));
-    assert!(masked(&format!("{}\r\n{}", &long[..76], &long[76..])).contains("[redacted:email"));
+}
+
+#[test]
+fn d2_what_is_found_in_base64_is_masked_across_the_breaks_of_its_lines() {
+    // Lines of less than sixty digits are words below each other.
+    for (line, is_joined) in [(76, true), (64, true), (60, true), (59, false)] {
+        let before = "to ".repeat(line / 4 - 3);
+        let encoded = STANDARD_NO_PAD.encode(format!("{before}jo@example.org"));
+        let (digits_before, _) = encoded.split_at(before.len() / 3 * 4);
+        for line_break in ["\n", "\r\n"] {
+            let text = format!("{}{line_break}{}", &encoded[..line], &encoded[line..]);
+            let expected = if is_joined { format!("{digits_before}[redacted:email ~16]") } else { text.clone() };
+            assert_eq!(masked(&text), expected, "lines of {line}");
+        }
+    }
 }
 
 /// What somebody reads out of what is left of a text in base64.
@@ -167,6 +180,358 @@ fn readings(text: &str) -> String {
     let decoded =
         runs.flat_map(|run| [STANDARD_NO_PAD.decode(run), URL_SAFE_NO_PAD.decode(run)].map(Result::unwrap_or_default));
     decoded.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+/// Texts with what is shown of them, the lengths left out.
+fn assert_shown(cases: &[(&str, &str)]) {
+    for (text, expected) in cases {
+        assert_eq!(kinds(&masked(text)), *expected, "{text}");
+    }
+}
+
+/// Texts that stay as they are.
+fn assert_readable(texts: &[&str]) {
+    for text in texts {
+        assert_eq!(masked(text), *text);
+    }
+}
+
+#[test]
+fn d2_an_address_is_masked_from_its_first_to_its_last_letter() {
+    assert_shown(&[
+        ("_jo@example.org", "[redacted:email]"),
+        ("--jo@example.org", "--[redacted:email]"),
+        ("jö.é@example.org,é@example.org", "[redacted:email],[redacted:email]"),
+        ("%80jo@example.org", "[redacted:email]"),
+        ("jo@example.org.-. and", "[redacted:email].-. and"),
+        ("jo@3com.example, jo@1.2.example", "[redacted:email], [redacted:email]"),
+        ("jo@b.de", "[redacted:email]"),
+        ("jo@пример.рф", "[redacted:email]"),
+        ("jo@example.xn--p1ai", "[redacted:email]"),
+        ("jo@example.org.TXT", "[redacted:email].TXT"),
+        ("jo@example.org, al@example.net", "[redacted:email], [redacted:email]"),
+    ]);
+    assert_readable(&[
+        "-@example.org",
+        "jo@localhost",
+        "jo@b.c",
+        "jo@example..org",
+        "jo@.org",
+        "jo@example.o1",
+        "jo@xn--p1ai",
+        "jo@1.2.3.example",
+        "jo@@",
+        "jo@",
+    ]);
+}
+
+#[test]
+fn d2_a_phone_number_has_so_many_digits_and_stands_by_itself() {
+    assert_shown(&[
+        ("+49351123", "[redacted:phone]"),
+        ("+123456789012345", "[redacted:phone]"),
+        ("004935112345", "[redacted:phone]"),
+        (" 004935112345", " [redacted:phone]"),
+        ("x 0049 351 1234567", "x [redacted:phone]"),
+        ("+ 49 351 1234567", "[redacted:phone]"),
+        ("+(49)3511234567", "[redacted:phone]"),
+        ("+49) 351/123.4567", "[redacted:phone]"),
+        ("+49 351 1234567- x", "[redacted:phone]- x"),
+        ("+49 351 1234567  12", "[redacted:phone]"),
+        ("+49 351 1234567   12", "[redacted:phone]   12"),
+        // What goes on beyond fifteen digits is another number.
+        ("+49 351 1234567 1234567", "[redacted:phone] 1234567"),
+        ("+49 351 123456 1234", "[redacted:phone]"),
+        ("+49.351123456", "[redacted:phone]"),
+        ("+49 351 1234567,00", "[redacted:phone],00"),
+        ("+12.345.678,0", "[redacted:phone],0"),
+        ("+12.345.678,000", "[redacted:phone],000"),
+        ("+12.345.678 00", "[redacted:phone]"),
+        ("+49351123,+49351124", "[redacted:phone],[redacted:phone]"),
+        ("0049351123456;0049351123457", "[redacted:phone];[redacted:phone]"),
+    ]);
+    assert_readable(&[
+        "+4935112",
+        "+1234567890123456",
+        "00493511234",
+        "+0493511234567",
+        "+",
+        "+(",
+        "+((49351123456",
+        "+  49351123456",
+        "a+49351123456",
+        "+49351123456a",
+        "+49351123456-a",
+        "+49.35112345",
+        "+12.345.678,00",
+        "1 004935112345",
+        "x004935112345",
+        "70049351123456",
+        "-004935112345",
+        "/004935112345",
+        "#004935112345",
+        "0049 351 1234567 1234567",
+        "010.345.678.901",
+    ]);
+}
+
+#[test]
+fn d2_a_card_is_known_by_its_issuer_its_length_and_its_check_digit() {
+    for card in [
+        "340123456789014",
+        "370123456789017",
+        "30123456789019",
+        "3067890123456789014",
+        "36123456789013",
+        "38123456789011",
+        "39123456789010",
+        "3590123456789015",
+        "3567890123456789013",
+        "4123456789011",
+        "4890123456789010",
+        "4567890123456789012",
+        "5023456789012",
+        "5067890123456789012",
+        "5190123456789014",
+        "5590123456789010",
+        "5623456789019",
+        "6123456789019",
+        "6567890123456789010",
+    ] {
+        assert_shown(&[(card, "[redacted:card]"), (&format!("of ({card})"), "of ([redacted:card])")]);
+        let (front, last) = card.split_at(card.len() - 1);
+        let other = (last.parse::<u32>().unwrap() + 1) % 10;
+        assert_readable(&[&format!("{front}{other}")]);
+    }
+    // Their check digits are right, and no issuer has numbers that begin so or are that long.
+    assert_readable(&[
+        "34123456789015",
+        "3490123456789016",
+        "37123456789012",
+        "3790123456789013",
+        "3023456789014",
+        "3623456789011",
+        "3923456868207",
+        "350123456789011",
+        "310123456789010",
+        "3290123456789018",
+        "3390123456789017",
+        "40123456789017",
+        "490123456789012",
+        "47890123456789019",
+        "467890123456789019",
+        "510123456789018",
+        "51890123456789011",
+        "550123456789019",
+        "55890123456789012",
+        "623456789014",
+        "7890123456789013",
+        "2890123456789014",
+        // The check digit of an article is right as well.
+        "4000000000006",
+        "4000000006664",
+    ]);
+}
+
+#[test]
+fn d2_a_card_is_whole_or_in_groups_and_no_part_of_something_longer() {
+    assert_shown(&[
+        ("3782 822463 10005", "[redacted:card]"),
+        ("411 111 111 111 1111", "[redacted:card]"),
+        ("4111 11111 1111111", "[redacted:card]"),
+        ("4111 1111-1111 1111", "[redacted:card]"),
+        ("4111 1111 1111 1111 123", "[redacted:card] 123"),
+        ("4111 1111 1111 1111 1", "[redacted:card] 1"),
+        ("4111 1111 1111 1111 4111 1111 1111 1111", "[redacted:card] [redacted:card]"),
+        ("4111111111111111 4111", "[redacted:card] 4111"),
+        ("4111111111111111-", "[redacted:card]-"),
+        (".4111111111111111", ".[redacted:card]"),
+        ("v.4111111111111111", "v.[redacted:card]"),
+        ("0,4111111111111111", "0,[redacted:card]"),
+        ("x4111111111111111f, f4111111111111111x", "x[redacted:card]f, f[redacted:card]x"),
+        ("abc 4111111111111111 def", "abc [redacted:card] def"),
+    ]);
+    assert_readable(&[
+        "41111111 11111111",
+        "41 1111 1111 1111 11",
+        "4111  1111 1111 1111",
+        "4111.1111.1111.1111",
+        "0.4111111111111111",
+        "f4111111111111111",
+        "4111111111111111f",
+    ]);
+    let long_word = format!("4111111111111111{}", "f".repeat(112));
+    assert_readable(&[&long_word]);
+}
+
+#[test]
+fn d2_an_account_number_is_whole_or_in_groups_of_four_and_stands_by_itself() {
+    assert_shown(&[
+        ("(DE89370400440532013000)", "([redacted:iban])"),
+        ("DE89 3704 0044 0532 0130 00", "[redacted:iban]"),
+        ("DE89 37040044 05320130 00.", "[redacted:iban]."),
+        ("an NO9386011117947-", "an [redacted:iban]-"),
+        ("_GB82WEST12345698765432", "_[redacted:iban]"),
+        ("GB82WEST12345698765432 NO9386011117947", "[redacted:iban] [redacted:iban]"),
+    ]);
+    assert_readable(&[
+        "XDE89370400440532013000",
+        "DE89370400440532013000X",
+        "DE893704004405320130001",
+        "DE89  3704 0044 0532 0130 00",
+        "DE8 9370 4004 4053 2013 000",
+        "DE89-3704-0044-0532-0130-00",
+        "DE88370400440532013000",
+        "D389370400440532013000",
+        "XX89370400440532013000",
+        "DE8937040044053201300",
+        "DE89 ",
+        "DE8",
+    ]);
+}
+
+#[test]
+fn d2_a_web_token_has_three_to_five_parts_and_a_header_that_names_its_algorithm() {
+    let header = "eyJhbGciOiJIUzI1NiJ9";
+    assert_shown(&[
+        (&format!("({header}.b.c)"), "([redacted:jwt])"),
+        (&format!("{header}.b.c.d.e"), "[redacted:jwt]"),
+        (&format!("{header}.b.c.d.e.f"), "[redacted:jwt].f"),
+        (&format!("{header}.."), "[redacted:jwt]"),
+    ]);
+    let without_algorithm = URL_SAFE_NO_PAD.encode(r#"{"typ":"JWT"}"#);
+    let no_json = URL_SAFE_NO_PAD.encode(r#"{"alg":"none""#);
+    assert_readable(&[
+        &format!("{header}.b"),
+        &format!("x{header}.b.c"),
+        &format!("-{header}.b.c"),
+        &format!("{without_algorithm}.b.c"),
+        &format!("{no_json}.b.c"),
+    ]);
+    let of_length = |bytes: usize| {
+        let header = format!(r#"{{"alg":"{}"}}"#, "x".repeat(bytes - 10));
+        format!("{}.b.c", URL_SAFE_NO_PAD.encode(header))
+    };
+    assert_eq!(detect(&of_length(6_144)).count(), 1);
+    assert_eq!(detect(&of_length(6_145)).count(), 0);
+}
+
+#[test]
+fn d2_each_block_of_pem_is_masked_and_what_stands_between_them_stays() {
+    let block = "-----BEGIN A-----\nMII\n-----END A-----";
+    assert_shown(&[
+        (&format!("{block}\nand\n{block}."), "[redacted:pem]\nand\n[redacted:pem]."),
+        (&format!("{block}{block}"), "[redacted:pem]"),
+        (&format!("a -----END A----- b {block} c"), "a -----END A----- b [redacted:pem] c"),
+        ("a -----BEGIN A-----\nMII-----END A---", "a [redacted:pem]"),
+    ]);
+    assert_eq!(detect(&format!("{block}{block}")).count(), 2);
+    assert_eq!(detect("-----BEGIN A-----\n-----BEGIN B-----\n-----END B-----").count(), 1);
+}
+
+#[test]
+fn d2_a_key_of_a_service_is_as_long_as_that_service_makes_them() {
+    assert_shown(&[
+        ("sk_live_abcdefghij", "[redacted:api-key]"),
+        ("/sk_live_abcdefghij/", "/[redacted:api-key]/"),
+        (&format!("shpat_{}.", "a".repeat(32)), "[redacted:api-key]."),
+        (&format!("AGE-SECRET-KEY-1{}a", "Q".repeat(40)), "[redacted:api-key]a"),
+        (&format!("whsec_{}=, ", "+/aB".repeat(4)), "[redacted:api-key], "),
+        ("ya29.a.b.c.d.e.f.g.h.i.j., and", "[redacted:api-key], and"),
+        ("ghp_abcdefghijklmnopqrst ghp_abcdefghijklmnopqrst", "[redacted:api-key] [redacted:api-key]"),
+    ]);
+    assert_readable(&[
+        "sk_live_abcdefghi",
+        "xsk_live_abcdefghij",
+        &format!("shpat_{}", "a".repeat(31)),
+        &format!("shpat_{}", "a".repeat(33)),
+        "AKIAIOSFODNN7EXAMPLEa",
+        "AKIAIOSFODNN7EXAMPL.E",
+    ]);
+    assert_eq!(detect("ghp_abcdefghijklmnopqrst-ghp_abcdefghijklmnopqrst").count(), 1);
+}
+
+#[test]
+fn d2_a_credential_is_masked_where_a_header_gives_it() {
+    let [letters, fewer_letters] = [24, 23].map(|length| format!("Bearer {}", "a".repeat(length)));
+    let pair = format!("Basic {}", URL_SAFE.encode(b"jo:\xff\xfe\xfd?"));
+    assert_shown(&[
+        (&letters, "Bearer [redacted:credential]"),
+        ("BEARER abcdef12, ", "BEARER [redacted:credential], "),
+        ("(Bearer abc.def-1_2~3+4/5==)", "(Bearer [redacted:credential])"),
+        (&pair, "Basic [redacted:credential]"),
+        ("Proxy-Authorization: Basic x", "Proxy-Authorization: Basic [redacted:credential]"),
+        (r#"{\"authorization\": \"Bearer x\"}"#, r#"{\"authorization\": \"Bearer [redacted:credential]\"}"#),
+        ("authorization ........ Bearer x", "authorization ........ Bearer [redacted:credential]"),
+    ]);
+    assert_readable(&[
+        &fewer_letters,
+        "Bearer abcde12",
+        "Bearer abcdefgh",
+        "xBearer abcdef12",
+        "Basic aGVsbG8=",
+        "authorizations: Bearer x",
+        "authorization ........... Bearer x",
+        "authorization: Bearer ",
+        "earer abcdef12",
+    ]);
+}
+
+#[test]
+fn d2_a_password_is_masked_in_the_authority_of_a_url_and_nothing_else_of_it() {
+    assert_shown(&[
+        ("amqp://u:p@h, amqp://u:q@h", "amqp://u:[redacted:credential]@h, amqp://u:[redacted:credential]@h"),
+        ("x://u:p:q@r@h/@", "x://u:[redacted:credential]@h/@"),
+        ("<x://:p@h>", "<x://:[redacted:credential]@h>"),
+    ]);
+    assert_readable(&["x://u:@h", "x://u@h:80", "x://h:80", "x://h/u:p@h", "x://h?u:p@h", "x://h u:p@h", "x:/u:p@h"]);
+}
+
+#[test]
+fn d2_a_parameter_of_a_url_that_carries_a_secret_is_masked_to_its_end() {
+    assert_shown(&[
+        ("?token=a&key=b;sig=c", "?token=[redacted:credential]&key=[redacted:credential];sig=[redacted:credential]"),
+        ("(/a#ID_TOKEN=a+b/c, d)", "(/a#ID_TOKEN=[redacted:credential], d)"),
+        ("?x-amz-security-token=a b", "?x-amz-security-token=[redacted:credential] b"),
+        ("?a=?token=b", "?a=?token=[redacted:credential]"),
+    ]);
+    assert_readable(&["?token=", "token=a", "?a-token=b", "?token_=b", "?token:a", "?tokenx"]);
+    let findings: Vec<_> = detect("?token=a?key=b").map(|Finding { range, .. }| (range.start, range.end)).collect();
+    assert_eq!(findings, [(7, 14)]);
+}
+
+#[test]
+fn d2_a_setting_that_carries_a_secret_is_masked_to_its_end() {
+    assert_shown(&[
+        ("password=hunter2", "password=[redacted:credential]"),
+        ("db_password=hunter2;", "db_password=[redacted:credential];"),
+        ("pwd:'a b'", "pwd:'[redacted:credential] b'"),
+        (r#""passwd":"a""#, r#""passwd":"[redacted:credential]""#),
+        (r#"\"client_secret\":  \"a\""#, r#"\"client_secret\":  \"[redacted:credential]\""#),
+        (r#"'secret_key'= "a""#, r#"'secret_key'= "[redacted:credential]""#),
+        ("password==a", "password=[redacted:credential]"),
+    ]);
+    assert_readable(&[
+        "mypassword=hunter2",
+        "9password=hunter2",
+        "passwords=hunter2",
+        "password = hunter2",
+        "password= hunter2",
+        "password:hunter2",
+        "password:   'hunter2'",
+        "password=",
+        "=password",
+        "password=''",
+    ]);
+}
+
+#[test]
+fn d2_the_secret_part_of_a_webhook_is_masked() {
+    assert_shown(&[
+        ("https://discord.com/api/webhooks/1/a-b_c?x", "https://discord.com/api/webhooks/[redacted:credential]?x"),
+        ("api.telegram.org/bot12:aB/send now", "api.telegram.org/bot[redacted:credential] now"),
+    ]);
+    assert_readable(&["https://hooks.slack.com/services/ T00", "api.telegram.org/bo"]);
 }
 
 /// What looks like something in the eyes of a detector that is too eager, and is none of it.
