@@ -121,14 +121,8 @@ fn start(daemon: &Arc<Daemon>, claim: Claim) {
         daemon.next_reap.may_run_out_at(claimed.lease_expires_at_ms);
         // A reload waits for this, so the kinds are those of the claim.
         let Some(policy) = in_force.config.kinds.get(&claimed.kind) else { continue };
-        daemon.running.add(
-            claimed.token,
-            claimed.kind.clone(),
-            memory_bytes(&in_force.config, policy),
-            claimed.lease_expires_at_ms,
-            policy.heartbeat_ms,
-            policy.visibility_timeout_ms,
-        );
+        let memory_bytes = memory_bytes(&in_force.config, policy);
+        daemon.running.add(claimed.token, policy, memory_bytes, claimed.lease_expires_at_ms);
         tokio::spawn(attempt::run(Arc::clone(daemon), Arc::clone(&in_force), claimed));
     }
     if claim.used_up > 0 {

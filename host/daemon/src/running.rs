@@ -7,7 +7,9 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use leasehold_domain::{AttemptNumber, DurationMs, FencingToken, Kind, MemoryRoom, StopReason, TimestampMs};
+use leasehold_domain::{
+    AttemptNumber, DurationMs, FencingToken, Kind, KindPolicy, MemoryRoom, StopReason, TimestampMs,
+};
 use leasehold_sandbox::Stopper;
 use leasehold_store::Beat;
 use tokio::sync::Notify;
@@ -18,6 +20,8 @@ struct Running {
     kind: Kind,
     /// The memory that its guest may use, whether it does or not.
     memory_bytes: u64,
+    /// Whether no other attempt may take its slot before it is settled: its verdict may hold back who would.
+    keeps_slot: bool,
     /// Until when the lease is known to hold.
     lease_expires_at_ms: TimestampMs,
     next_beat_at_ms: TimestampMs,
@@ -68,16 +72,16 @@ impl RunningAttempts {
     pub(crate) fn add(
         &self,
         token: FencingToken,
-        kind: Kind,
+        policy: &KindPolicy,
         memory_bytes: u64,
         lease_expires_at_ms: TimestampMs,
-        heartbeat_ms: DurationMs,
-        visibility_timeout_ms: DurationMs,
     ) {
+        let KindPolicy { heartbeat_ms, visibility_timeout_ms, .. } = *policy;
         let next_beat_at_ms = lease_expires_at_ms - visibility_timeout_ms + heartbeat_ms;
         let running = Running {
-            kind,
+            kind: policy.kind.clone(),
             memory_bytes,
+            keeps_slot: policy.cooldown,
             lease_expires_at_ms,
             next_beat_at_ms,
             heartbeat_ms,
@@ -160,11 +164,11 @@ impl RunningAttempts {
         self.lock().len()
     }
 
-    /// How many further guests may be started where so many may run at once. Attempts whose guests have ended take no slot
-    /// while they are settled; a disk that keeps them from that still bounds how many there are.
+    /// How many further guests may be started where so many may run at once. Most attempts whose guests have ended take no
+    /// slot while they are settled; a disk that keeps them from that still bounds how many there are.
     pub(crate) fn free_slots(&self, slots: usize) -> usize {
         let attempts = self.lock();
-        let guests = attempts.values().filter(|running| !running.guest_ended).count();
+        let guests = attempts.values().filter(|running| !running.guest_ended || running.keeps_slot).count();
         slots.saturating_sub(guests).min((2 * slots).saturating_sub(attempts.len()))
     }
 
@@ -231,7 +235,7 @@ impl RunningAttempts {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_domain::JobId;
+    use leasehold_domain::{HandlerName, JobId};
 
     use super::*;
 
@@ -239,9 +243,15 @@ mod tests {
         FencingToken { job: JobId(job), attempt: AttemptNumber(attempt) }
     }
 
+    fn policy(cooldown: bool) -> KindPolicy {
+        let kind = Kind::new("k").unwrap();
+        let unconfigured = KindPolicy::of_unconfigured(&kind, HandlerName::of_kind(&kind));
+        KindPolicy { cooldown, heartbeat_ms: 5_000, visibility_timeout_ms: 30_000, ..unconfigured }
+    }
+
     fn attempts() -> RunningAttempts {
         let attempts = RunningAttempts::default();
-        attempts.add(token(1, 1), Kind::new("k").unwrap(), 1, 30_000, 5_000, 30_000);
+        attempts.add(token(1, 1), &policy(false), 1, 30_000);
         attempts
     }
 
@@ -263,14 +273,24 @@ mod tests {
         attempts.guest_ended(token(1, 1));
         assert_eq!((attempts.free_slots(2), attempts.memory_bytes()), (2, 0));
         for job in 2..=3 {
-            attempts.add(token(job, 1), Kind::new("k").unwrap(), 1, 30_000, 5_000, 30_000);
+            attempts.add(token(job, 1), &policy(false), 1, 30_000);
             attempts.guest_ended(token(job, 1));
         }
         assert_eq!(attempts.free_slots(2), 1);
-        attempts.add(token(4, 1), Kind::new("k").unwrap(), 1, 30_000, 5_000, 30_000);
+        attempts.add(token(4, 1), &policy(false), 1, 30_000);
         assert_eq!(attempts.free_slots(2), 0);
         attempts.remove(token(1, 1));
         assert_eq!(attempts.free_slots(2), 1);
+    }
+
+    #[test]
+    fn q9_a_slot_is_kept_until_a_verdict_that_may_hold_others_back_is_settled() {
+        let attempts = RunningAttempts::default();
+        attempts.add(token(1, 1), &policy(true), 1, 30_000);
+        attempts.guest_ended(token(1, 1));
+        assert_eq!(attempts.free_slots(1), 0);
+        attempts.remove(token(1, 1));
+        assert_eq!(attempts.free_slots(1), 1);
     }
 
     #[test]
@@ -285,8 +305,8 @@ mod tests {
     #[test]
     fn i2_only_the_other_attempts_of_the_same_job_count_as_running() {
         let attempts = attempts();
-        attempts.add(token(1, 2), Kind::new("k").unwrap(), 1, 30_000, 5_000, 30_000);
-        attempts.add(token(2, 7), Kind::new("k").unwrap(), 1, 30_000, 5_000, 30_000);
+        attempts.add(token(1, 2), &policy(false), 1, 30_000);
+        attempts.add(token(2, 7), &policy(false), 1, 30_000);
         assert_eq!(attempts.others_of(token(1, 2)), [AttemptNumber(1)]);
         assert!(attempts.others_of(token(2, 7)).is_empty());
     }
