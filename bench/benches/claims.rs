@@ -93,7 +93,7 @@ impl Queue {
             bound_only: false,
         };
         let memory = MemoryRoom::left_by([], 1 << 40);
-        let request = ClaimRequest { now_ms: self.now_ms, max, memory, kinds: vec![kind] };
+        let request = ClaimRequest { now_ms: self.now_ms, max, memory, kinds: vec![kind], waits_its_turn: false };
         Ok(self.store.claim(request).await?.jobs)
     }
 

@@ -278,8 +278,13 @@ impl World {
         let versions = self.versions().await;
         let now_ms = self.now_ms;
         self.model.cooldowns.retain(|_, until_ms| *until_ms > now_ms);
-        let request =
-            ClaimRequest { now_ms, max, memory: leasehold_domain::MemoryRoom::UNLIMITED, kinds: kinds.clone() };
+        let request = ClaimRequest {
+            now_ms,
+            max,
+            memory: leasehold_domain::MemoryRoom::UNLIMITED,
+            kinds: kinds.clone(),
+            waits_its_turn: false,
+        };
         let claim = self.surely(async |store| store.claim(request.clone()).await).await;
         assert!(claim.jobs.len() <= max, "more jobs were leased than asked for");
         for claimed in &claim.jobs {

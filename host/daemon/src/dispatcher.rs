@@ -26,8 +26,11 @@ const SLEEP_MAX_MS: i64 = 60_000;
 /// Claims and starts attempts until the daemon stops leasing.
 pub(crate) async fn run(daemon: Arc<Daemon>) {
     let mut trouble = Trouble::default();
-    while let Some(claimed) = claim_and_start(&daemon).await {
+    // After a rest it was rung, most often by an enqueue that is on its way.
+    let mut has_rested = false;
+    while let Some(claimed) = claim_and_start(&daemon, has_rested).await {
         trouble.note("claiming", &claimed);
+        has_rested = matches!(claimed, Ok(Claimed::Nothing));
         match claimed {
             Ok(Claimed::Something) => {}
             Ok(Claimed::Nothing) => rest(&daemon, true).await,
@@ -49,12 +52,12 @@ enum Claimed {
 
 /// Makes one claim and starts what it leased; none when the daemon leases no more. A shutdown waits on the same lock, so
 /// that no lease is taken behind its back.
-async fn claim_and_start(daemon: &Arc<Daemon>) -> Option<Result<Claimed, StoreError>> {
+async fn claim_and_start(daemon: &Arc<Daemon>, waits_its_turn: bool) -> Option<Result<Claimed, StoreError>> {
     let _leasing = daemon.leasing.lock().await;
     if daemon.stopping.load(Ordering::SeqCst) {
         return None;
     }
-    let claimed = claim(daemon).await.map(|claim| match claim {
+    let claimed = claim(daemon, waits_its_turn).await.map(|claim| match claim {
         None => Claimed::NoRoom,
         Some(claim) if claim.jobs.is_empty() && claim.used_up == 0 && !claim.cut_short => Claimed::Nothing,
         Some(claim) => {
@@ -66,7 +69,7 @@ async fn claim_and_start(daemon: &Arc<Daemon>) -> Option<Result<Claimed, StoreEr
 }
 
 /// Claims what there is room for; nothing when there is none.
-async fn claim(daemon: &Daemon) -> Result<Option<Claim>, StoreError> {
+async fn claim(daemon: &Daemon, waits_its_turn: bool) -> Result<Option<Claim>, StoreError> {
     let free = daemon.running.free_slots(daemon.sandbox.slots());
     if free == 0 || daemon.store.key_problem().is_some() || daemon.store.damage().is_some() {
         return Ok(None);
@@ -77,7 +80,8 @@ async fn claim(daemon: &Daemon) -> Result<Option<Claim>, StoreError> {
         return Ok(None);
     }
     let memory = daemon.running.memory_room(in_force.config.sandbox.memory_total_max_bytes);
-    daemon.store.claim(ClaimRequest { now_ms: daemon.now_ms(), max: free, memory, kinds }).await.map(Some)
+    let request = ClaimRequest { now_ms: daemon.now_ms(), max: free, memory, kinds, waits_its_turn };
+    daemon.store.claim(request).await.map(Some)
 }
 
 fn kinds_with_room(daemon: &Daemon, in_force: &InForce, free: usize) -> Vec<KindClaim> {

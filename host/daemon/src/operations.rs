@@ -62,7 +62,11 @@ impl Daemon {
         let kinds: Vec<_> = jobs.iter().map(|job| job.kind.clone()).collect();
         let is_scheduled = jobs.iter().any(|job| job.run_at_wall_ms.is_some());
         let now_ms = self.now_ms();
-        let answers = self.store.enqueue(jobs, actor, now_ms, queue.priority_step_ms, queue.queue_depth_max).await?;
+        let enqueued = self.store.enqueue(jobs, actor, now_ms, queue.priority_step_ms, queue.queue_depth_max);
+        // Once they wait for the writer, an idle dispatcher is rung, whose claim then stands behind them: so they are leased
+        // in the commit that makes them durable.
+        let (answers, ()) = tokio::join!(biased; enqueued, async { self.claimable.notify_one() });
+        let answers = answers?;
         for (kind, answer) in kinds.iter().zip(&answers) {
             match answer {
                 EnqueueAnswer::Enqueued { .. } => metrics::job_enqueued(kind.as_str()),

@@ -38,6 +38,9 @@ pub struct ClaimRequest {
     pub memory: MemoryRoom,
     /// The kinds that have room.
     pub kinds: Vec<KindClaim>,
+    /// Whether it goes behind what waits already: made because jobs are on their way in, it leases them in the transaction
+    /// that puts them in. Otherwise it goes before, so that a flood of enqueues does not keep back what is there.
+    pub waits_its_turn: bool,
 }
 
 /// One kind that has room for further attempts.
@@ -176,8 +179,9 @@ impl Store {
     pub async fn claim(&self, request: ClaimRequest) -> Result<Claim, StoreError> {
         self.note_time(request.now_ms);
         let keys = self.shared.keys.get()?;
+        let urgency = if request.waits_its_turn { Urgency::Usual } else { Urgency::Lease };
         let Taken { rows, used_up, cut_short } =
-            self.shared.writer.call(Urgency::Lease, move |transaction| claim(transaction, &request)).await?;
+            self.shared.writer.call(urgency, move |transaction| claim(transaction, &request)).await?;
         if !rows.is_empty() {
             fail::fail_point!("claim.leased");
         }

@@ -112,7 +112,13 @@ async fn claim_of(store: &Store, now_ms: i64, bound_only: bool) -> Claim {
         bound_only,
     };
     store
-        .claim(ClaimRequest { now_ms, max: 4, memory: leasehold_domain::MemoryRoom::UNLIMITED, kinds: vec![kind] })
+        .claim(ClaimRequest {
+            now_ms,
+            max: 4,
+            memory: leasehold_domain::MemoryRoom::UNLIMITED,
+            kinds: vec![kind],
+            waits_its_turn: false,
+        })
         .await
         .unwrap()
 }

@@ -30,7 +30,7 @@ const CLOCK_LAG_MS: i64 = 1_000;
 /// What goes first when several calls wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// Heartbeats, settlements and steps: a lease depends on them.
+    /// Heartbeats, settlements and steps, on which a lease depends, and most claims.
     Lease,
     /// Everything else.
     Usual,

@@ -68,6 +68,7 @@ fn claimed(daemon: &Daemon, kind: &str) -> Vec<(i64, Vec<u8>)> {
     };
     let store = Store::open(&options).unwrap();
     let request = ClaimRequest {
+        waits_its_turn: false,
         now_ms: store.persisted_clock_ms() + 1,
         max: 100,
         memory: leasehold_domain::MemoryRoom::UNLIMITED,

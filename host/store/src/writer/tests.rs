@@ -6,10 +6,11 @@ use std::sync::{
     mpsc,
 };
 
+use leasehold_domain::{Digest, HandlerVersion, Kind, MemoryRoom};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Durability, Store, StoreOptions};
+use crate::{ClaimRequest, Durability, EnqueueJob, KindClaim, Store, StoreOptions, StoredVersion};
 
 fn open() -> (Store, TempDir) {
     let directory = tempfile::tempdir().unwrap();
@@ -179,4 +180,54 @@ async fn q6_what_a_lease_depends_on_goes_before_the_rest() {
     let (answers, ()) = tokio::join!(calls, async { let_go.send(()).unwrap() });
     assert!(answers.0.is_ok() && answers.1.is_ok() && answers.2.is_ok() && answers.3.is_ok());
     assert_eq!(*order.lock().unwrap(), ["heartbeat", "settlement", "enqueue", "expiries"]);
+}
+
+/// How many jobs a claim leases that waits together with the enqueue of one.
+async fn leased_beside_an_enqueue(waits_its_turn: bool) -> usize {
+    let (store, _directory) = open();
+    let version = HandlerVersion::new("h", "1.0.0").unwrap();
+    let stored = StoredVersion { version: version.clone(), digest: Digest::of(b"h"), size_bytes: 1 };
+    store.put_version(stored, "tests", 0).await.unwrap();
+    store.activate_version(&version, false, "tests", 0).await.unwrap();
+    let kind = Kind::new("k").unwrap();
+    let job = EnqueueJob {
+        kind: kind.clone(),
+        key: None,
+        lane: None,
+        content_type: "application/json".into(),
+        payload: b"{}".to_vec(),
+        metadata: Vec::new(),
+        visible_at_ms: 0,
+        run_at_wall_ms: None,
+        priority: 0,
+    };
+    let of_kind = KindClaim {
+        kind,
+        handler: version.name.clone(),
+        max: 4,
+        memory_bytes: 1,
+        attempts_max: 8,
+        visibility_timeout_ms: 30_000,
+        lease_max_ms: 60_000,
+        lane_concurrency: None,
+        cooldown: false,
+        bound_only: false,
+    };
+    let request =
+        ClaimRequest { now_ms: 1, max: 4, memory: MemoryRoom::UNLIMITED, kinds: vec![of_kind], waits_its_turn };
+    // Its id is reserved by now, so that the enqueue waits for nothing else.
+    store.enqueue(vec![EnqueueJob { visible_at_ms: 1_000, ..job.clone() }], "tests", 0, 1, 100).await.unwrap();
+    let commits = count_commits(&store).await;
+    let let_go = hold(&store);
+    let calls = async { tokio::join!(biased; store.enqueue(vec![job], "tests", 0, 1, 100), store.claim(request)) };
+    let ((enqueued, claim), ()) = tokio::join!(biased; calls, async { let_go.send(()).unwrap() });
+    enqueued.unwrap();
+    assert!(commits.load(Ordering::SeqCst) <= 2, "{commits:?}");
+    claim.unwrap().jobs.len()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q6_a_claim_goes_before_what_waits_unless_it_waits_its_turn_and_leases_what_goes_in() {
+    assert_eq!(leased_beside_an_enqueue(false).await, 0);
+    assert_eq!(leased_beside_an_enqueue(true).await, 1);
 }

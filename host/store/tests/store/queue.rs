@@ -103,7 +103,7 @@ impl Queue {
         max: usize,
         now_ms: TimestampMs,
     ) -> Claim {
-        self.store.claim(ClaimRequest { now_ms, max, memory, kinds }).await.unwrap()
+        self.store.claim(ClaimRequest { now_ms, max, memory, kinds, waits_its_turn: false }).await.unwrap()
     }
 
     /// Leases the next job of kind `k`.
