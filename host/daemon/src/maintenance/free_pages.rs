@@ -15,7 +15,7 @@ use crate::{daemon::Daemon, trouble::Trouble};
 /// How long pages have to stand free.
 const INTERVAL: Duration = Duration::from_mins(1);
 /// How many pages are given back at a time: some milliseconds' work.
-const PIECE: u32 = 64;
+const PIECE: u32 = 256;
 /// How much longer the rest after a piece is than the piece took.
 const REST: u32 = 4;
 
