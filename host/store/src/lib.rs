@@ -16,6 +16,8 @@ mod effects;
 mod enqueue;
 mod error;
 pub mod examine;
+#[cfg(test)]
+mod fixtures;
 mod handlers;
 mod health;
 mod heartbeat;

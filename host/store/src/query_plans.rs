@@ -9,8 +9,7 @@ use std::{
 };
 
 use leasehold_domain::{
-    Cause, Digest, Effect, ErrorClass, FencingToken, HandlerName, HandlerVersion, Kind, Lane, Note, StepName, Verdict,
-    ids::JobKey,
+    Cause, Digest, Effect, ErrorClass, FencingToken, HandlerName, Kind, Lane, Note, StepName, Verdict, ids::JobKey,
 };
 use rusqlite::{
     Connection, StatementStatus,
@@ -18,9 +17,8 @@ use rusqlite::{
 };
 
 use crate::{
-    AttemptRecordText, Beat, BeginStep, BulkSettings, Claim, ClaimRequest, DeadLetterText, Durability, EnqueueJob,
-    KindClaim, Previewed, Selection, Settlement, StartBulkReplay, Started, Store, StoreOptions, StoredVersion, Turn,
-    TurnTaken, writer::Urgency,
+    AttemptRecordText, Beat, BeginStep, BulkSettings, Claim, ClaimRequest, DeadLetterText, EnqueueJob, KindClaim,
+    Previewed, Selection, Settlement, StartBulkReplay, Started, Store, Turn, TurnTaken, fixtures, writer::Urgency,
 };
 
 static STATEMENTS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
@@ -40,6 +38,16 @@ const ALLOWED: [&str; 8] = [
     "SCAN open_dead_letters",
 ];
 
+/// How what every job goes through is written.
+const OF_EACH_JOB: [&str; 6] = [
+    "INSERT INTO jobs",
+    "UPDATE jobs",
+    "DELETE FROM jobs",
+    "INSERT INTO attempts",
+    "UPDATE attempts",
+    "INSERT INTO ended_jobs",
+];
+
 fn note(event: TraceEvent<'_>) {
     if let TraceEvent::Stmt(statement, _) = event {
         STATEMENTS.lock().unwrap_or_else(PoisonError::into_inner).insert(statement.sql().into_owned());
@@ -53,17 +61,7 @@ fn note_written(event: TraceEvent<'_>) {
 }
 
 fn job(key: &str) -> EnqueueJob {
-    EnqueueJob {
-        kind: Kind::new("k").unwrap(),
-        key: Some(JobKey::new(key).unwrap()),
-        lane: Some(Lane::new("a").unwrap()),
-        content_type: "application/json".into(),
-        payload: b"{}".to_vec(),
-        metadata: Vec::new(),
-        visible_at_ms: 0,
-        run_at_wall_ms: None,
-        priority: 0,
-    }
+    EnqueueJob { key: Some(JobKey::new(key).unwrap()), lane: Some(Lane::new("a").unwrap()), ..fixtures::job() }
 }
 
 fn settlement(token: FencingToken, verdict: Verdict, now_ms: i64) -> Settlement {
@@ -99,18 +97,7 @@ async fn claim(store: &Store, now_ms: i64) -> Claim {
 }
 
 async fn claim_of(store: &Store, now_ms: i64, bound_only: bool) -> Claim {
-    let kind = KindClaim {
-        kind: Kind::new("k").unwrap(),
-        handler: HandlerName::new("h").unwrap(),
-        max: 4,
-        memory_bytes: 1,
-        attempts_max: 3,
-        visibility_timeout_ms: 1_000,
-        lease_max_ms: 5_000,
-        lane_concurrency: Some(2),
-        cooldown: true,
-        bound_only,
-    };
+    let kind = KindClaim { lane_concurrency: Some(2), cooldown: true, bound_only, ..fixtures::room() };
     store
         .claim(ClaimRequest {
             now_ms,
@@ -267,6 +254,19 @@ fn is_prepared_for_each_value(connection: &Connection, sql: &str) -> bool {
     again > 0
 }
 
+/// Whether a statement keeps something in a table of its own while it runs: what it returns of rows that it changes, the rows
+/// of a subquery, or the values of a check of the form `IN (…)`.
+fn builds_a_table(connection: &Connection, sql: &str) -> bool {
+    let mut statement = connection.prepare(&format!("EXPLAIN {sql}")).unwrap();
+    let mut steps = statement.raw_query();
+    while let Some(step) = steps.next().unwrap() {
+        if step.get::<_, String>(1).unwrap().starts_with("OpenEphemeral") {
+            return true;
+        }
+    }
+    false
+}
+
 /// A foreign key without an index is looked for in the whole table, and the plan of the statement does not say so.
 #[test]
 fn i5_forgetting_a_replay_looks_at_no_other_job() {
@@ -283,18 +283,8 @@ fn i5_forgetting_a_replay_looks_at_no_other_job() {
 
 #[tokio::test]
 async fn q15_no_statement_that_runs_all_the_time_reads_a_table_from_end_to_end() {
-    let directory = tempfile::tempdir().unwrap();
-    let options = StoreOptions {
-        directory: directory.path().to_owned(),
-        key_file: directory.path().join("key"),
-        durability: Durability::Normal,
-        wal_autocheckpoint_pages: 1_000,
-    };
-    let store = Store::open(&options).unwrap();
-    let version = HandlerVersion::new("h", "1.0.0").unwrap();
-    let stored = StoredVersion { version: version.clone(), digest: Digest::of(b"h"), size_bytes: 1 };
-    store.put_version(stored, "tests", 0).await.unwrap();
-    store.activate_version(&version, false, "tests", 0).await.unwrap();
+    let (store, options, _directory) = fixtures::open();
+    fixtures::go_live(&store).await;
     // One question is asked after the other, so that there is one reading connection.
     let trace = |connection: &Connection, note: fn(TraceEvent<'_>)| {
         connection.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(note));
@@ -323,4 +313,9 @@ async fn q15_no_statement_that_runs_all_the_time_reads_a_table_from_end_to_end()
     let often = written.iter().filter(is_query).filter(|sql| !sql.starts_with("SELECT count(*), count("));
     let again: Vec<_> = often.filter(|sql| is_prepared_for_each_value(&connection, sql)).collect();
     assert!(again.is_empty(), "prepared anew whenever they run: {again:#?}");
+    let of_each_job = written.iter().filter(|sql| OF_EACH_JOB.iter().any(|verb| sql.starts_with(verb)));
+    // One statement for all leases, and one for a batch of jobs.
+    let one_by_one = of_each_job.filter(|sql| !sql.contains("FROM json_each") && !sql.contains("run_at_wall - ?1"));
+    let tables: Vec<_> = one_by_one.filter(|sql| builds_a_table(&connection, sql)).collect();
+    assert!(tables.is_empty(), "build a table whenever they run: {tables:#?}");
 }

@@ -77,7 +77,7 @@ impl Sealer {
             .derived(&nonce)
             .and_then(|(key, nonce)| {
                 let bound_to = Aad::from(self.bound_to(purpose, id, name));
-                key.seal_in_place_separate_tag(nonce, bound_to, sealed.get_mut(HEAD_BYTES..).unwrap_or_default()).ok()
+                key.seal_in_place_separate_tag(nonce, bound_to, sealed.get_mut(HEAD_BYTES..)?).ok()
             })
             .ok_or_else(|| StoreError::Unexpected(format!("a {} could not be sealed", purpose.as_str())))?;
         sealed.extend_from_slice(tag.as_ref());
@@ -144,7 +144,7 @@ mod tests {
         assert!(Sealer::new(*b"key1", &[8; 32]).open(Purpose::Payload, 7, &sealed).is_err());
     }
 
-    /// The ciphertext and the tag of appendix A.3.1 of draft-irtf-cfrg-xchacha-03, but for the associated data.
+    /// Appendix A.3.1 of draft-irtf-cfrg-xchacha-03.
     #[test]
     fn d4_values_are_sealed_as_the_draft_has_it() {
         let key: [u8; 32] = std::array::from_fn(|index| 0x80 + u8::try_from(index).unwrap());

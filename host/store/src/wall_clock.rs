@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use crate::{Store, StoreError, writer::Urgency};
 
-/// How many jobs one transaction lets go, so that no heartbeat waits long behind it; stands in the statement too.
+/// How many jobs one transaction lets go, so that no heartbeat waits long behind it.
 const BATCH: i64 = 1_000;
 
 impl Store {
@@ -35,12 +35,12 @@ impl Store {
 /// not after now. Its place in line moves with that.
 fn reach(connection: &Connection, wall_ms: TimestampMs, now_ms: TimestampMs) -> Result<i64, StoreError> {
     let reached = connection
-        .prepare_cached(
+        .prepare_cached(&format!(
             "UPDATE jobs SET run_at_wall = NULL,
                              visible_at = min(?2, max(enqueued_at, run_at_wall - ?1 + ?2)),
                              place = place - visible_at + min(?2, max(enqueued_at, run_at_wall - ?1 + ?2))
-             WHERE id IN (SELECT id FROM jobs WHERE run_at_wall <= ?1 ORDER BY run_at_wall, id LIMIT 1000)",
-        )?
+             WHERE id IN (SELECT id FROM jobs WHERE run_at_wall <= ?1 ORDER BY run_at_wall, id LIMIT {BATCH})"
+        ))?
         .execute([wall_ms, now_ms])?;
     Ok(i64::try_from(reached).unwrap_or(i64::MAX))
 }

@@ -6,22 +6,13 @@ use std::sync::{
     mpsc,
 };
 
-use leasehold_domain::{Digest, HandlerVersion, Kind, MemoryRoom};
-use tempfile::TempDir;
+use leasehold_domain::MemoryRoom;
 
 use super::*;
-use crate::{ClaimRequest, Durability, EnqueueJob, KindClaim, Store, StoreOptions, StoredVersion};
-
-fn open() -> (Store, TempDir) {
-    let directory = tempfile::tempdir().unwrap();
-    let options = StoreOptions {
-        directory: directory.path().to_owned(),
-        key_file: directory.path().join("key"),
-        durability: Durability::Normal,
-        wal_autocheckpoint_pages: 1_000,
-    };
-    (Store::open(&options).unwrap(), directory)
-}
+use crate::{
+    ClaimRequest, EnqueueJob, Store,
+    fixtures::{go_live, job, open, room},
+};
 
 fn put(name: &'static str) -> impl FnMut(&Transaction<'_>) -> Result<(), StoreError> {
     move |connection| {
@@ -82,7 +73,7 @@ fn hold(store: &Store) -> mpsc::Sender<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q1_a_call_that_fails_fails_alone() {
-    let (store, _directory) = open();
+    let (store, _, _directory) = open();
     let let_go = hold(&store);
     let writer = &store.shared.writer;
     let half_done = |connection: &Transaction<'_>| -> Result<(), StoreError> {
@@ -104,7 +95,7 @@ async fn q1_a_call_that_fails_fails_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q1_an_error_that_takes_the_transaction_with_it_fails_one_call_and_the_rest_run_again() {
-    let (store, _directory) = open();
+    let (store, _, _directory) = open();
     let let_go = hold(&store);
     let writer = &store.shared.writer;
     // As SQLite does it by itself when the disk is full: the savepoint is gone with the whole transaction.
@@ -127,7 +118,7 @@ async fn q1_an_error_that_takes_the_transaction_with_it_fails_one_call_and_the_r
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q1_a_call_that_loses_the_transaction_is_never_answered_with_success() {
-    let (store, _directory) = open();
+    let (store, _, _directory) = open();
     let rolls_back = |connection: &Transaction<'_>| -> Result<(), StoreError> {
         put("lost")(connection)?;
         Ok(connection.execute_batch("ROLLBACK")?)
@@ -139,7 +130,7 @@ async fn q1_a_call_that_loses_the_transaction_is_never_answered_with_success() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q1_calls_that_wait_together_are_one_commit() {
-    let (store, _directory) = open();
+    let (store, _, _directory) = open();
     let commits = count_commits(&store).await;
     let let_go = hold(&store);
     let writer = &store.shared.writer;
@@ -158,7 +149,7 @@ async fn q1_calls_that_wait_together_are_one_commit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q6_what_a_lease_depends_on_goes_before_the_rest() {
-    let (store, _directory) = open();
+    let (store, _, _directory) = open();
     let order = Arc::<Mutex<Vec<String>>>::default();
     let let_go = hold(&store);
     let writer = &store.shared.writer;
@@ -184,42 +175,15 @@ async fn q6_what_a_lease_depends_on_goes_before_the_rest() {
 
 /// How many jobs a claim leases that waits together with the enqueue of one.
 async fn leased_beside_an_enqueue(waits_its_turn: bool) -> usize {
-    let (store, _directory) = open();
-    let version = HandlerVersion::new("h", "1.0.0").unwrap();
-    let stored = StoredVersion { version: version.clone(), digest: Digest::of(b"h"), size_bytes: 1 };
-    store.put_version(stored, "tests", 0).await.unwrap();
-    store.activate_version(&version, false, "tests", 0).await.unwrap();
-    let kind = Kind::new("k").unwrap();
-    let job = EnqueueJob {
-        kind: kind.clone(),
-        key: None,
-        lane: None,
-        content_type: "application/json".into(),
-        payload: b"{}".to_vec(),
-        metadata: Vec::new(),
-        visible_at_ms: 0,
-        run_at_wall_ms: None,
-        priority: 0,
-    };
-    let of_kind = KindClaim {
-        kind,
-        handler: version.name.clone(),
-        max: 4,
-        memory_bytes: 1,
-        attempts_max: 8,
-        visibility_timeout_ms: 30_000,
-        lease_max_ms: 60_000,
-        lane_concurrency: None,
-        cooldown: false,
-        bound_only: false,
-    };
+    let (store, _, _directory) = open();
+    go_live(&store).await;
     let request =
-        ClaimRequest { now_ms: 1, max: 4, memory: MemoryRoom::UNLIMITED, kinds: vec![of_kind], waits_its_turn };
+        ClaimRequest { now_ms: 1, max: 4, memory: MemoryRoom::UNLIMITED, kinds: vec![room()], waits_its_turn };
     // Its id is reserved by now, so that the enqueue waits for nothing else.
-    store.enqueue(vec![EnqueueJob { visible_at_ms: 1_000, ..job.clone() }], "tests", 0, 1, 100).await.unwrap();
+    store.enqueue(vec![EnqueueJob { visible_at_ms: 1_000, ..job() }], "tests", 0, 1, 100).await.unwrap();
     let commits = count_commits(&store).await;
     let let_go = hold(&store);
-    let calls = async { tokio::join!(biased; store.enqueue(vec![job], "tests", 0, 1, 100), store.claim(request)) };
+    let calls = async { tokio::join!(biased; store.enqueue(vec![job()], "tests", 0, 1, 100), store.claim(request)) };
     let ((enqueued, claim), ()) = tokio::join!(biased; calls, async { let_go.send(()).unwrap() });
     enqueued.unwrap();
     assert!(commits.load(Ordering::SeqCst) <= 2, "{commits:?}");
