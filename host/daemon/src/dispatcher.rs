@@ -1,5 +1,6 @@
 //! Takes permits before it claims: as many jobs as there are free slots and memory, of the kinds that have room. So
-//! waiting for capacity burns no attempt, and what runs is never short of it. It never waits by polling: it is rung when a job may have become claimable, and sleeps until the next one is due.
+//! waiting for capacity burns no attempt, and what runs is never short of it. It never waits by polling: it is rung when a
+//! job may have become claimable, and sleeps until the next one is due.
 
 use std::{
     sync::{Arc, atomic::Ordering},

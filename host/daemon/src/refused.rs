@@ -1,5 +1,5 @@
-//! Puts refused calls and refused acts into the audit log, a bounded number of rows whatever is sent. A refusal that can't be written is
-//! logged and stays a refusal.
+//! Puts refused calls and refused acts into the audit log, a bounded number of rows whatever is sent. A refusal that can't
+//! be written is logged and stays a refusal.
 
 use std::{
     sync::{Arc, PoisonError},

@@ -1,6 +1,6 @@
-//! Gives pages of the database that nobody has needed for a while back to the file system. It works in small pieces and
-//! rests between them, so that no claim waits for it and most of the writer's time stays with the queue. It never gives
-//! back what the queue has just let go and is about to use again.
+//! Gives pages of the database that nobody has needed for a while back to the file system. It works in small pieces, which
+//! is what a claim may wait for, and rests between them, so that most of the writer's time stays with the queue. It never
+//! gives back what the queue has just let go and is about to use again.
 
 use std::{
     sync::Arc,

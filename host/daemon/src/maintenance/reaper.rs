@@ -175,3 +175,35 @@ pub(super) async fn end_without_worker(daemon: &Daemon, lease: &ExpiredLease, ou
     // Nothing here tells whether it was a replay's job, and this is rare.
     daemon.replay_may_have_ended();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_rung(next: &NextReap) -> bool {
+        std::pin::pin!(next.rung.notified()).enable()
+    }
+
+    #[test]
+    fn q7_a_lease_that_may_run_out_before_the_next_look_rings_and_no_other_does() {
+        let next = NextReap::default();
+        next.begin_to_look();
+        assert_eq!(next.found(1_000), 1_000);
+        for (at_ms, rings) in [(2_000, false), (1_000, false), (500, true), (600, false), (400, true)] {
+            next.may_run_out_at(at_ms);
+            assert_eq!(is_rung(&next), rings, "{at_ms}");
+        }
+    }
+
+    #[test]
+    fn q7_a_lease_that_was_taken_during_a_look_counts_and_what_was_looked_for_before_does_not() {
+        let next = NextReap::default();
+        next.may_run_out_at(300);
+        next.begin_to_look();
+        next.may_run_out_at(500);
+        assert!(!is_rung(&next));
+        assert_eq!(next.found(1_000), 500);
+        next.begin_to_look();
+        assert_eq!(next.found(1_000), 1_000);
+    }
+}

@@ -1,5 +1,5 @@
-//! Forgets ended jobs by age and by number. It never touches the audit log, and open dead letters and
-//! their originals only where a setting says so.
+//! Forgets ended jobs by age and by number. It never touches the audit log, and open dead letters and their originals only
+//! where a setting says so.
 
 use std::{sync::Arc, time::Duration};
 
