@@ -5,9 +5,10 @@ use leasehold_domain::{FencingToken, JobId, JobState, TimestampMs};
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::{
-    Store, StoreError, audit, effects, enqueue, lanes, rows,
+    Store, StoreError, audit, effects, enqueue, lanes,
+    rows::{self, Standing},
     settle::{self, Ending},
-    transaction::{Standing, Transaction},
+    transaction::Transaction,
     writer::Urgency,
 };
 
@@ -51,7 +52,7 @@ fn cancel(
     let row: Option<LiveRow> = transaction
         .prepare_cached("SELECT state, held, attempt, kind, lane, replay_id FROM jobs WHERE id = ?1")?
         .query_row([job.0], |row| {
-            let from = rows::standing(row.get(0)?, row.get(1)?);
+            let from = Standing::of(row.get(0)?, row.get(1)?);
             Ok(LiveRow { from, attempt: row.get(2)?, kind: row.get(3)?, lane: row.get(4)?, replay_id: row.get(5)? })
         })
         .optional()?;

@@ -13,10 +13,10 @@ use crate::{
     Store, StoreError,
     keys::Keys,
     lanes::{self, LanesOfKind},
-    rows::Extras,
+    rows::{Extras, Standing},
     seal::Purpose,
     serving::{RunOn, Serving, bound_version, serving},
-    transaction::{Standing, Transaction},
+    transaction::Transaction,
     writer::Urgency,
 };
 

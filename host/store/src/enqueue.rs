@@ -6,9 +6,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::{
     Store, StoreError,
     keys::Keys,
-    rows::{Extras, READY, WAITING, ended_state, live_state},
+    rows::{Extras, Standing, ended_state},
     seal::Purpose,
-    transaction::{Standing, Transaction},
+    transaction::Transaction,
     writer::Urgency,
 };
 
@@ -169,7 +169,7 @@ pub(crate) fn insert(
     *room = left;
     let visible_at_ms = job.run_at_wall_ms.unwrap_or(job.visible_at_ms.max(context.now_ms));
     let is_due = job.run_at_wall_ms.is_none() && visible_at_ms <= context.now_ms;
-    let state = if is_due { READY } else { WAITING };
+    let standing = if is_due { Standing::Ready } else { Standing::Waiting };
     transaction
         .prepare_cached(
             "INSERT INTO jobs (id, kind, lane, state, place, visible_at, priority, enqueued_at, enqueued_by,
@@ -181,7 +181,7 @@ pub(crate) fn insert(
             job.id,
             job.kind,
             job.lane,
-            state,
+            standing as i64,
             place_in_line(visible_at_ms, job.priority, context.priority_step_ms),
             visible_at_ms,
             job.priority,
@@ -200,8 +200,8 @@ pub(crate) fn insert(
             .prepare_cached("INSERT INTO job_keys (kind, key_digest, payload_digest, job_id) VALUES (?1, ?2, ?3, ?4)")?
             .execute(params![job.kind, key_digest, job.payload_digest, job.id])?;
     }
-    transaction.came(&job.kind, if is_due { Standing::Ready } else { Standing::Waiting });
-    Ok(EnqueueAnswer::Enqueued { id: JobId(job.id), state: live_state(state, false) })
+    transaction.came(&job.kind, standing);
+    Ok(EnqueueAnswer::Enqueued { id: JobId(job.id), state: standing.into() })
 }
 
 fn first_with_key(connection: &Connection, job: &SealedJob) -> Result<Option<EnqueueAnswer>, StoreError> {
@@ -224,7 +224,7 @@ pub(crate) fn state_of(connection: &Connection, id: i64) -> Result<JobState, Sto
         .query_row([id], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     if let Some((state, held)) = live {
-        return Ok(live_state(state, held));
+        return Ok(Standing::of(state, held).into());
     }
     let ended: Option<String> = connection
         .prepare_cached("SELECT state FROM ended_jobs WHERE id = ?1")?

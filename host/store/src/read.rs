@@ -14,7 +14,7 @@ use crate::{
     notes::{self, NoteRecord},
     originals::shown_digest,
     replay_records::{ReplayRecord, replays_of},
-    rows::{ended_state, live_state},
+    rows::{Standing, ended_state},
     seal::Purpose,
 };
 
@@ -257,7 +257,7 @@ fn summaries(
 
 fn summary(row: &Row<'_>) -> Result<JobSummary, StoreError> {
     let state = match row.get_ref(3)? {
-        rusqlite::types::ValueRef::Integer(state) => live_state(state, row.get(4)?),
+        rusqlite::types::ValueRef::Integer(state) => Standing::of(state, row.get(4)?).into(),
         _ => ended_state(&row.get::<_, String>(3)?)?,
     };
     Ok(JobSummary {

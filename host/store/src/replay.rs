@@ -14,12 +14,8 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::json;
 
 use crate::{
-    Store, StoreError, audit, dead_letters, enqueue, handlers, incidents,
-    keys::Keys,
-    originals::shown_digest,
-    seal::Purpose,
-    transaction::{Standing, Transaction},
-    writer::Urgency,
+    Store, StoreError, audit, dead_letters, enqueue, handlers, incidents, keys::Keys, originals::shown_digest,
+    rows::Standing, seal::Purpose, transaction::Transaction, writer::Urgency,
 };
 
 /// What an operator asks for.

@@ -4,29 +4,37 @@ use leasehold_domain::{AttemptNumber, FencingToken, JobId, JobState};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use crate::{StoreError, keys::Keys, seal::Purpose, transaction::Standing};
+use crate::{StoreError, keys::Keys, seal::Purpose};
 
-/// States of the `jobs` table as they are stored.
-pub(crate) const WAITING: i64 = 0;
-pub(crate) const READY: i64 = 1;
-pub(crate) const LEASED: i64 = 2;
+/// Where a job stands that has not ended, by the number that its row has for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Not visible yet.
+    Waiting = 0,
+    /// Visible: ready, or held back by its lane.
+    Ready = 1,
+    /// Leased.
+    Leased = 2,
+}
 
-/// Where a row of `jobs` stands. A held job is due: to whoever asks, it is ready.
-pub(crate) fn standing(state: i64, held: bool) -> Standing {
-    match state {
-        LEASED => Standing::Leased,
-        READY => Standing::Ready,
-        _ if held => Standing::Ready,
-        _ => Standing::Waiting,
+impl Standing {
+    /// Where a row stands. The row of a held job says that it waits; to whoever asks it is ready, since it is due.
+    pub(crate) const fn of(state: i64, held: bool) -> Self {
+        match (state, held) {
+            (2, _) => Self::Leased,
+            (1, _) | (_, true) => Self::Ready,
+            _ => Self::Waiting,
+        }
     }
 }
 
-/// The state that a row of `jobs` stands for.
-pub(crate) fn live_state(state: i64, held: bool) -> JobState {
-    match standing(state, held) {
-        Standing::Leased => JobState::Leased,
-        Standing::Ready => JobState::Ready,
-        Standing::Waiting => JobState::Waiting,
+impl From<Standing> for JobState {
+    fn from(standing: Standing) -> Self {
+        match standing {
+            Standing::Leased => Self::Leased,
+            Standing::Ready => Self::Ready,
+            Standing::Waiting => Self::Waiting,
+        }
     }
 }
 

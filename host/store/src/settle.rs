@@ -13,8 +13,9 @@ use crate::{
     handlers,
     keys::Keys,
     lanes,
+    rows::Standing,
     seal::Purpose,
-    transaction::{Standing, Transaction},
+    transaction::Transaction,
     writer::Urgency,
 };
 

@@ -6,18 +6,7 @@ use std::{cell::RefCell, collections::BTreeMap, ops::Deref};
 
 use rusqlite::{Connection, params};
 
-use crate::StoreError;
-
-/// Where a job stands that has not ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// Not visible yet.
-    Waiting,
-    /// Visible: ready, or held back by its lane.
-    Ready,
-    /// Leased.
-    Leased,
-}
+use crate::{StoreError, rows::Standing};
 
 /// How many jobs came to where they stand, less those that left it, since it was written last.
 #[derive(Debug, Default)]
