@@ -57,6 +57,28 @@ async fn h5_memory_that_was_refused_is_the_reason_and_not_the_trap_that_follows(
     assert!(output(&coped)["refused_at_mib"].as_u64().unwrap() > 16);
 }
 
+/// The largest memory that a module of a component has from its beginning, in bytes.
+fn initial_memory_bytes(component: &[u8]) -> usize {
+    let memories = wasmparser::Parser::new(0).parse_all(component).filter_map(|payload| match payload.unwrap() {
+        wasmparser::Payload::MemorySection(memories) => {
+            Some(memories.into_iter().map(|memory| memory.unwrap().initial))
+        }
+        _ => None,
+    });
+    usize::try_from(memories.flatten().max().unwrap()).unwrap() * (64 << 10)
+}
+
+#[tokio::test]
+async fn h5_a_small_job_is_served_from_the_memory_that_its_guest_has_and_a_large_one_grows_it() {
+    let initial = initial_memory_bytes(&component(MISBEHAVE));
+    for (bytes, grows) in [(200, false), (20_000, false), (400_000, true)] {
+        let payload = json!({ "do": "log", "text": "x".repeat(bytes) });
+        let report = run(&misbehave().await, &payload, &Host::new()).await;
+        assert!(matches!(report.outcome, Outcome::Done { .. }), "{:?}", report.outcome);
+        assert_eq!(report.memory_peak_bytes > initial, grows, "{bytes} bytes: {}", report.memory_peak_bytes);
+    }
+}
+
 #[tokio::test]
 async fn h5_a_stack_that_overflows_has_its_own_class() {
     let report = run(&misbehave().await, &json!({"do": "stack"}), &Host::new()).await;
