@@ -28,14 +28,10 @@ fn main() -> anyhow::Result<()> {
     let first = fill(&daemon, backlog)?;
     let full = rounds_of("full", Some(first))?;
     println!(
-        "end to end with random keys: {:.0} jobs/s ({:.0} to {:.0}) on an empty database; {:.0} jobs/s ({:.0} to {:.0}) with \
-         {backlog} ready, as many scheduled and as many ended: {:.2} of it; the log {:.0} MB",
-        empty.median(),
-        empty.range().0,
-        empty.range().1,
-        full.median(),
-        full.range().0,
-        full.range().1,
+        "end to end with random keys: {} jobs/s on an empty database; {} jobs/s with {backlog} ready, as many scheduled and as \
+         many ended: {:.2} of it; the log {:.0} MB",
+        empty.shown(0),
+        full.shown(0),
         full.median() / empty.median(),
         daemon.file_bytes()?.1 as f64 / 1e6
     );

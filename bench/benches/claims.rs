@@ -35,12 +35,10 @@ fn main() -> anyhow::Result<()> {
         queue.fill(backlog).await?;
         let full = queue.measure().await?;
         println!(
-            "a claim of {CLAIM}: p50 {:.2} ms, p99 {:.2} ms on an empty database; p50 {:.2} ms, p99 {:.2} ms with {backlog} \
-             jobs ready, as many scheduled and as many ended; p99 {:.2} times as long",
-            empty.median(),
-            empty.percentile(0.99),
-            full.median(),
-            full.percentile(0.99),
+            "a claim of {CLAIM}: {} on an empty database; {} with {backlog} jobs ready, as many scheduled and as many ended; \
+             p99 {:.2} times as long",
+            empty.shown_ms(),
+            full.shown_ms(),
             full.percentile(0.99) / empty.percentile(0.99)
         );
         Ok(())

@@ -37,6 +37,7 @@ fn main() -> anyhow::Result<()> {
         client.wait(id)?;
         slowest = slowest.max(sent.elapsed().as_secs_f64() * 1e3);
         log_max = log_max.max(daemon.file_bytes()?.1);
+        // The daemon is to be next to idle.
         std::thread::sleep(Duration::from_millis(20));
         if daemon.file_bytes()?.0 * 2 < before {
             break;

@@ -16,14 +16,16 @@ use leasehold_bench::{
 };
 
 const APART: Duration = Duration::from_millis(50);
+const QUIET: Duration = Duration::from_secs(15);
 
 fn main() -> anyhow::Result<()> {
     let (rounds, bytes) = (number("BENCH_ROUNDS", 3), number("BENCH_BYTES", 15_000_000));
     let daemon = Daemon::start("", "[handlers.large]\n[kinds.large]\nhandler = \"large\"\nowner = \"bench\"")?;
     let small = std::fs::read(component("bench-parse@1.0.0"))?;
     let directory = daemon::directory()?;
+    // The span that is measured: about as long as a push takes.
     let quiet = run_beside(&daemon, || {
-        std::thread::sleep(Duration::from_secs(15));
+        std::thread::sleep(QUIET);
         Ok(())
     })?;
     for round in 0..rounds {
@@ -37,13 +39,10 @@ fn main() -> anyhow::Result<()> {
         let id = client.enqueue(batch("large", &payload(), 1, |_| String::new()).as_bytes())?;
         client.wait(id)?;
         println!(
-            "{:.1} MB pushed and live in {took:.1?}, jobs meanwhile: p50 {:.2} ms, p99 {:.2} ms; without it p50 {:.2} ms, p99 \
-             {:.2} ms: p99 {:.2} times as long",
+            "{:.1} MB pushed and live in {took:.1?}, jobs meanwhile: {}; without it {}: p99 {:.2} times as long",
             large.len() as f64 / 1e6,
-            busy.median(),
-            busy.percentile(0.99),
-            quiet.median(),
-            quiet.percentile(0.99),
+            busy.shown_ms(),
+            quiet.shown_ms(),
             busy.percentile(0.99) / quiet.percentile(0.99)
         );
     }
@@ -71,6 +70,7 @@ fn run_jobs(daemon: &Daemon, over: &AtomicBool) -> anyhow::Result<Vec<f64>> {
         let id = client.enqueue(line.as_bytes())?;
         client.wait(id)?;
         times.push(begun.elapsed().as_secs_f64() * 1e3);
+        // The rate is part of what is measured.
         std::thread::sleep(APART.saturating_sub(begun.elapsed()));
     }
     Ok(times)

@@ -39,13 +39,12 @@ fn main() -> anyhow::Result<()> {
     daemon.push(&component("bench-parse@1.0.0"))?;
     let mut client = daemon.client()?;
     let commit = commits(&daemon.data().join("commits.db"), rounds)?;
-    println!("one commit: p50 {:.2} ms, p99 {:.2} ms", commit.median(), commit.percentile(0.99));
+    println!("one commit: {}", commit.shown_ms());
     let first = to_first_instruction(&mut client, rounds)?;
     println!(
-        "to the guest's first instruction: p50 {:.2} ms, {:.1} commits; p99 {:.2} ms, {:.1} commits",
-        first.median(),
+        "to the guest's first instruction: {}; {:.1} and {:.1} commits",
+        first.shown_ms(),
         first.median() / commit.median(),
-        first.percentile(0.99),
         first.percentile(0.99) / commit.median()
     );
     let alone = short_jobs(&mut client, rounds)?;
@@ -56,15 +55,11 @@ fn main() -> anyhow::Result<()> {
         std::thread::yield_now();
     }
     let beside = short_jobs(&mut client, rounds)?;
-    let ticks = |ms: f64| ms / (TICK.as_secs_f64() * 1e3);
     println!(
-        "a short job, sent to ended: p50 {:.2} ms, p99 {:.2} ms alone; p50 {:.2} ms, p99 {:.2} ms ({:.0} ticks) beside 63 \
-         endless loops on 64 slots",
-        alone.median(),
-        alone.percentile(0.99),
-        beside.median(),
-        beside.percentile(0.99),
-        ticks(beside.percentile(0.99))
+        "a short job, sent to ended: {} alone; {} beside 63 endless loops on 64 slots, {:.0} ticks",
+        alone.shown_ms(),
+        beside.shown_ms(),
+        beside.percentile(0.99) / (TICK.as_secs_f64() * 1e3)
     );
     Ok(())
 }

@@ -34,14 +34,9 @@ fn main() -> anyhow::Result<()> {
         }
         let (rates, ratios, costs) = (Spread::of(rates), Spread::of(ratios), Spread::of(costs));
         println!(
-            "{durability:>7}: {:>7.0} jobs/s ({:.0} to {:.0}); {:.2} of what the limits allow ({:.2} to {:.2}); \
-             {:.0} us of CPU a job",
-            rates.median(),
-            rates.range().0,
-            rates.range().1,
-            ratios.median(),
-            ratios.range().0,
-            ratios.range().1,
+            "{durability:>7}: {} jobs/s; {} of what the limits allow; {:.0} us of CPU a job",
+            rates.shown(0),
+            ratios.shown(2),
             costs.median()
         );
     }

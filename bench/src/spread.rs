@@ -25,15 +25,22 @@ impl Spread {
         self.0[((last as f64 * share).round() as usize).min(last)]
     }
 
+    /// The middle one, and in brackets the least and the greatest.
+    #[must_use]
+    pub fn shown(&self, decimals: usize) -> String {
+        let (least, greatest) = (self.percentile(0.0), self.percentile(1.0));
+        format!("{:.decimals$} ({least:.decimals$} to {greatest:.decimals$})", self.median())
+    }
+
+    /// The middle one and the one that a hundredth of them exceed, in milliseconds.
+    #[must_use]
+    pub fn shown_ms(&self) -> String {
+        format!("p50 {:.2} ms, p99 {:.2} ms", self.median(), self.percentile(0.99))
+    }
+
     /// The middle one.
     #[must_use]
     pub fn median(&self) -> f64 {
         self.percentile(0.5)
-    }
-
-    /// The least and the greatest.
-    #[must_use]
-    pub fn range(&self) -> (f64, f64) {
-        (self.percentile(0.0), self.percentile(1.0))
     }
 }

@@ -125,6 +125,7 @@ async fn work(pool: &SqlitePool, jobs: usize) -> Result<(), Box<dyn Error>> {
             counter.fetch_add(1, Ordering::Relaxed);
             async { Ok::<(), BoxDynError>(()) }
         });
+    // Neither the worker nor its tables tell that all is done; they have to be asked.
     let finished = async {
         while handled.load(Ordering::Relaxed) < jobs {
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -87,7 +87,7 @@ async fn work(queue: &Queue) -> effectum::Result<Worker> {
     worker.jobs([handler.build()]).build().await
 }
 
-/// Waits until all jobs are written as done.
+/// Waits until all jobs are written as done. The worker counts them and tells nobody, so it has to be asked.
 async fn finish(worker: Worker, jobs: usize) {
     while worker.counts().finished < jobs as u64 {
         tokio::time::sleep(Duration::from_millis(1)).await;
