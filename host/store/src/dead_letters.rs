@@ -223,6 +223,11 @@ fn show(connection: &Connection, keys: Option<&Keys>, id: DeadLetterId) -> Resul
     }))
 }
 
+/// The stable code and the words for a dead letter that is open no more.
+pub fn not_open(id: DeadLetterId, state: &str) -> (String, String) {
+    (format!("already_{state}"), format!("dead letter {id} is {state} already"))
+}
+
 pub(crate) fn discard(
     transaction: &Transaction<'_>,
     id: DeadLetterId,

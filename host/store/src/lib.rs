@@ -63,7 +63,7 @@ pub use cancel::Cancelled;
 pub use claim::{Claim, ClaimRequest, Claimed, Contents, KindClaim, ReplayInfo};
 pub use crash_points::arm_crash_points;
 pub use dead_letter_groups::{DeadLetterGroup, UncoveredArrivals};
-pub use dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterSummary, Discarded};
+pub use dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterSummary, Discarded, not_open};
 pub use enqueue::{EnqueueAnswer, EnqueueJob};
 pub use error::StoreError;
 pub use handlers::{Activated, PutVersion, Retired, StoredVersion, VersionRow};

@@ -106,7 +106,7 @@ impl ReplayAnswer {
         let (code, words) = match self {
             Self::Replayed { .. } => return None,
             Self::Refused(refusal) => (refusal.code().to_owned(), refusal.to_string()),
-            Self::NotOpen { state } => (format!("already_{state}"), format!("dead letter {id} is {state} already")),
+            Self::NotOpen { state } => dead_letters::not_open(id, state),
             Self::NotInDoubt { step } => {
                 let words = format!("step {step} is not in doubt; only steps in doubt can be resolved");
                 ("step_not_in_doubt".to_owned(), words)

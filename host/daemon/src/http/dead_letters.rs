@@ -109,7 +109,8 @@ fn replayed(id: DeadLetterId, answer: leasehold_store::ReplayAnswer) -> Result<R
 }
 
 pub(super) fn not_open(id: DeadLetterId, state: &str) -> Refusal {
-    conflict(&format!("already_{state}"), format!("dead letter {id} is {state} already")).with("state", state).into()
+    let (code, detail) = leasehold_store::not_open(id, state);
+    conflict(&code, detail).with("state", state).into()
 }
 
 pub(super) async fn discard(
