@@ -1,8 +1,9 @@
 //! The threads that guests and the compiler run on, both at a lower priority than the daemon's own, so that neither
-//! delays heartbeats or the writer.
+//! delays heartbeats or the writer. The compiler leaves half of the cores to the jobs.
 
-use std::{num::NonZero, sync::mpsc, thread};
+use std::{io, num::NonZero, sync::mpsc, thread};
 
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::{runtime, sync::oneshot};
 
 use crate::SandboxError;
@@ -20,9 +21,8 @@ pub(crate) struct GuestRuntime {
 
 impl GuestRuntime {
     pub(crate) fn new() -> Result<Self, SandboxError> {
-        let workers = thread::available_parallelism().map_or(2, NonZero::get);
         let runtime = runtime::Builder::new_multi_thread()
-            .worker_threads(workers)
+            .worker_threads(cores())
             // A guest that is started, or woken by another thread, is looked at whenever one gives way. Left to itself the
             // runtime would let some sixty of them run before.
             .global_queue_interval(1)
@@ -51,23 +51,24 @@ impl Drop for GuestRuntime {
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// One thread that compiles, one component after the other.
+/// The compiler: one component after the other.
 #[derive(Clone)]
 pub(crate) struct CompileThread(mpsc::Sender<Work>);
 
 impl CompileThread {
     pub(crate) fn start() -> Result<Self, SandboxError> {
+        let threads = |source| SandboxError::Threads { what: "the compiler's threads", source };
+        let pool = compile_pool().map_err(threads)?;
         let (sender, receiver) = mpsc::channel::<Work>();
         thread::Builder::new()
             .name("leasehold-compile".into())
             .spawn(move || {
-                // The compiler's helper threads are started from here and inherit the priority.
                 lower_priority(COMPILER_NICE);
                 while let Ok(work) = receiver.recv() {
-                    work();
+                    pool.install(work);
                 }
             })
-            .map_err(|source| SandboxError::Threads { what: "the compiler's thread", source })?;
+            .map_err(threads)?;
         Ok(Self(sender))
     }
 
@@ -83,6 +84,22 @@ impl CompileThread {
         self.0.send(Box::new(work)).ok()?;
         receiver.await.ok()
     }
+}
+
+/// The threads among which the compiler shares out a component's functions. With one for each core a job would wait for
+/// the scheduler to take the compiler off at each of its steps, which on Linux may be several milliseconds, whatever the
+/// compiler's priority.
+fn compile_pool() -> io::Result<ThreadPool> {
+    ThreadPoolBuilder::new()
+        .num_threads((cores() / 2).max(1))
+        .thread_name(|_| "leasehold-compile".into())
+        .start_handler(|_| lower_priority(COMPILER_NICE))
+        .build()
+        .map_err(io::Error::other)
+}
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(2, NonZero::get)
 }
 
 fn lower_priority(nice: i32) {
@@ -109,6 +126,13 @@ mod tests {
         let compiler = CompileThread::start().unwrap();
         assert_eq!(compiler.run(nice).await, Some(COMPILER_NICE));
         assert_eq!(nice(), before);
+    }
+
+    #[tokio::test]
+    async fn h4_the_compiler_leaves_half_of_the_cores_alone() {
+        let compiler = CompileThread::start().unwrap();
+        let threads = compiler.run(rayon::current_num_threads).await.unwrap();
+        assert!(threads == 1 || threads * 2 <= cores(), "{threads} of {}", cores());
     }
 
     #[tokio::test]

@@ -100,7 +100,7 @@ fn nice_of(daemon: &Daemon, name: &str) -> Vec<i64> {
 #[test]
 fn h4_whatever_compiles_gives_way_to_guests_and_guests_to_all_else() {
     let daemon = Daemon::with_misbehave(&ConfigText::default());
-    // The compiler's helpers bear the name of the thread that started them.
+    // One thread gives the work out, to others of the same name.
     let compiling = nice_of(&daemon, "leasehold-compi");
     assert!(compiling.len() > 1 && compiling.iter().all(|nice| *nice == 15), "{compiling:?}");
     let guests = nice_of(&daemon, "leasehold-guest");
