@@ -64,6 +64,8 @@ fn everything_dies(daemon: &Daemon) {
     std::fs::write(&file, orders().join("\n")).unwrap();
     let sent = daemon.ask(&["enqueue", "--file", file.to_str().unwrap()]);
     assert_eq!(sent.status, 0, "{sent:?}");
+    // The orders die first, so that a rehearsal and a probe, which take the oldest, meet one of them.
+    daemon.wait_for_log_lines(ORDERS, "a job died");
     for (kind, payload) in hostile() {
         let file = daemon.directory().join("payload");
         std::fs::write(&file, payload).unwrap();
