@@ -1,5 +1,5 @@
-//! Work that reads, hashes or parses a lot, on threads that may block: the few threads that serve requests and extend
-//! leases never do it.
+//! Work that reads, hashes or parses a lot, on threads that may block: the one thread that serves requests and extends
+//! leases never does it.
 
 /// Runs work on a thread that may block. A panic of the work is the caller's.
 pub(crate) async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {

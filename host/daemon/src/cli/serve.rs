@@ -16,7 +16,8 @@ pub fn run(options: &GlobalOptions) -> Result<(), Failure> {
     let failed = |code: &'static str, message: String| Failure::Failed { code, message };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_name("leasehold-control")
-        .worker_threads(2)
+        // One, since it never blocks: with two, each handed the other its next step and woke it up for that, for every job.
+        .worker_threads(1)
         .enable_all()
         .build()
         .map_err(|error| failed("io", format!("the threads can't be started: {error}")))?;

@@ -26,8 +26,8 @@ use crate::config::{Actor, Config};
 const ANSWERS_WAITING_MAX: usize = 64;
 /// How many lines are stored at once.
 const PIECE_LINES_MAX: usize = 500;
-/// How many bytes of lines are stored at once.
-const PIECE_MAX_BYTES: usize = 4 << 20;
+/// How many bytes of lines are stored at once. Reading and sealing them takes the thread some milliseconds.
+const PIECE_MAX_BYTES: usize = 1 << 20;
 
 /// A piece of the answer, or why the rest of it will not come.
 type Piece = Result<Bytes, axum::Error>;
