@@ -11,6 +11,7 @@ mod leases;
 mod memory;
 mod opening;
 mod order;
+mod originals;
 mod queue;
 mod retention;
 mod stress;
