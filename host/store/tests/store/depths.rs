@@ -57,3 +57,8 @@ async fn o1_an_old_database_is_counted_when_it_is_brought_up_to_date() {
     let depths = store.depths().await.unwrap();
     assert_eq!(depths, [depth("k", [1, 2, 1], Some(3)), depth("l", [0, 0, 1], None)]);
 }
+
+#[test]
+fn q17_a_kinds_depth_is_all_of_its_jobs_that_have_not_ended() {
+    assert_eq!(depth("k", [1, 2, 4], Some(5)).jobs(), 7);
+}

@@ -7,6 +7,7 @@ mod depths;
 mod enqueue;
 mod held;
 mod incidents;
+mod kinds;
 mod leases;
 mod memory;
 mod opening;
