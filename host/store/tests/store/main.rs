@@ -10,6 +10,7 @@ mod incidents;
 mod kinds;
 mod leases;
 mod memory;
+mod notes;
 mod opening;
 mod order;
 mod originals;
