@@ -5,6 +5,7 @@
 mod bulk;
 mod depths;
 mod enqueue;
+mod examine;
 mod held;
 mod incidents;
 mod kinds;
