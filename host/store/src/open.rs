@@ -442,3 +442,57 @@ impl WriterConnection {
 fn identity(path: &Path) -> std::io::Result<(u64, u64)> {
     fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+
+    #[test]
+    fn o6_a_read_only_file_system_is_named_with_what_to_do_about_it() {
+        let error = OpenError::io(Path::new("/data"), std::io::ErrorKind::ReadOnlyFilesystem.into());
+        assert_eq!(error.code(), "data_directory");
+        assert_eq!(
+            error.to_string(),
+            "/data can't be written to, because its file system is read-only; mount it writable or name another data \
+             directory (data_dir under [daemon])"
+        );
+    }
+
+    /// A writer's connection to a database that nobody else has open.
+    fn writer(options: &StoreOptions) -> WriterConnection {
+        let path = options.database();
+        WriterConnection::new(open_connection(&path, options, false).unwrap(), options, &path)
+    }
+
+    fn is_in_transaction(writer: &WriterConnection) -> bool {
+        !writer.get().unwrap().is_autocommit()
+    }
+
+    #[test]
+    fn o6_a_connection_that_is_opened_anew_has_nothing_of_the_transaction_that_failed() {
+        let (store, options, _directory) = fixtures::open();
+        store.close();
+        let mut writer = writer(&options);
+        writer.begin().unwrap();
+        writer.ensure_open();
+        assert!(is_in_transaction(&writer), "one that is open is left alone");
+        writer.reopen();
+        assert!(!is_in_transaction(&writer));
+    }
+
+    #[test]
+    fn o6_a_database_that_can_not_be_opened_again_is_tried_again_and_never_made_anew() {
+        let (store, options, directory) = fixtures::open();
+        store.close();
+        let mut writer = writer(&options);
+        let (path, aside) = (options.database(), directory.path().join("aside"));
+        fs::rename(&path, &aside).unwrap();
+        writer.reopen();
+        assert_eq!(writer.get().unwrap_err().code(), "database_io");
+        assert!(!path.exists(), "an empty database was made in the place of one that is gone");
+        fs::rename(&aside, &path).unwrap();
+        writer.ensure_open();
+        assert_eq!(persisted_clock_ms(writer.get().unwrap()).unwrap(), None);
+    }
+}

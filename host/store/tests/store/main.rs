@@ -7,6 +7,7 @@ mod depths;
 mod enqueue;
 mod examine;
 mod held;
+mod in_place;
 mod incidents;
 mod kinds;
 mod leases;
