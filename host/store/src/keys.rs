@@ -174,3 +174,19 @@ pub(crate) fn check(
         Some(_) => Ok(KeyStatus::Unavailable(KeyProblem::Wrong { path: path.display().to_string() })),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d4_a_key_file_that_is_named_without_a_directory_is_written_where_the_process_stands() {
+        // The file is there before, so that it goes with its handle.
+        let file = tempfile::NamedTempFile::new_in(".").unwrap();
+        let name = Path::new(file.path().file_name().unwrap());
+        let keys = Keys::generate().unwrap();
+        write(name, &keys).unwrap();
+        let found = load_or_make(name, false).unwrap().unwrap_or_else(|problem| panic!("{problem}"));
+        assert_eq!(found.check_value(), keys.check_value());
+    }
+}
