@@ -327,4 +327,88 @@ mod tests {
     fn f2_names_are_names_and_never_sql() {
         assert_eq!(quoted("a\"; DROP TABLE outbox; --"), "\"a\"\"; DROP TABLE outbox; --\"");
     }
+
+    /// An outbox with every column that there can be, and rows.
+    fn filled() -> (OutboxSource, Connection, tempfile::TempDir) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("app.db");
+        let application = Connection::open(&path).unwrap();
+        application
+            .execute_batch(
+                "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT, payload, lane TEXT,
+                                      priority INTEGER, error TEXT, relayed_at INTEGER);
+                 INSERT INTO outbox (kind, payload, lane, priority, error, relayed_at) VALUES
+                     ('k', '{}',    'a',  2,    NULL,  NULL),
+                     ('k', x'00ff', NULL, NULL, NULL,  NULL),
+                     ('k', '{}',    NULL, NULL, NULL,  5),
+                     ('k', '{}',    NULL, NULL, 'bad', NULL),
+                     ('k', 7,       NULL, NULL, NULL,  NULL),
+                     ('k', 0.5,     NULL, NULL, NULL,  NULL),
+                     (NULL, NULL,   NULL, NULL, NULL,  NULL);",
+            )
+            .unwrap();
+        let column = |name: &str| Some(name.to_owned());
+        let mapping = OutboxMapping {
+            lane: column("lane"),
+            priority: column("priority"),
+            error: column("error"),
+            ..mapping(path)
+        };
+        (OutboxSource::open(&mapping).unwrap(), application, directory)
+    }
+
+    fn row(position: i64, kind: &str, payload: &[u8]) -> OutboxRow {
+        OutboxRow {
+            position,
+            id: position.to_string(),
+            kind: kind.into(),
+            payload: payload.into(),
+            lane: None,
+            priority: 0,
+        }
+    }
+
+    #[test]
+    fn f2_rows_are_read_in_order_from_behind_a_position_without_those_that_are_relayed_or_refused() {
+        let (source, _application, _directory) = filled();
+        let first = OutboxRow { lane: Some("a".into()), priority: 2, ..row(1, "k", b"{}") };
+        assert_eq!(source.rows_after(0, 2), Ok(vec![first, row(2, "k", &[0, 0xff])]));
+        let rest = vec![row(5, "k", b"7"), row(6, "k", b"0.5"), row(7, "", b"")];
+        assert_eq!(source.rows_after(2, 10), Ok(rest));
+    }
+
+    #[test]
+    fn f2_a_row_is_marked_with_the_time_and_one_that_is_gone_needs_no_mark() {
+        let (source, application, _directory) = filled();
+        source.mark(&["1".into(), "4711".into(), "6".into()], 99).unwrap();
+        let mut statement = application.prepare("SELECT relayed_at FROM outbox ORDER BY id").unwrap();
+        let marks: Vec<Option<i64>> =
+            statement.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap();
+        assert_eq!(marks, [Some(99), None, Some(5), None, None, Some(99), None]);
+    }
+
+    #[test]
+    fn f2_why_a_row_was_refused_is_written_beside_it_where_there_is_a_column_for_it() {
+        let (source, application, _directory) = filled();
+        assert_eq!(source.note_refusal("7", "it has no kind"), Ok(true));
+        let noted: String =
+            application.query_row("SELECT error FROM outbox WHERE id = 7", [], |row| row.get(0)).unwrap();
+        assert_eq!(noted, "it has no kind");
+        let without = open("id INTEGER PRIMARY KEY AUTOINCREMENT").unwrap();
+        assert_eq!(without.note_refusal("7", "it has no kind"), Ok(false));
+    }
+
+    #[test]
+    fn f2_a_lock_and_a_missing_file_are_told_from_other_failures() {
+        let failure = |code| rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+        let database = || "app.db".to_owned();
+        for code in [rusqlite::ffi::SQLITE_BUSY, rusqlite::ffi::SQLITE_LOCKED] {
+            assert_eq!(failed("app.db", &failure(code)), OutboxError::Locked { database: database() });
+        }
+        let missing = failed("app.db", &failure(rusqlite::ffi::SQLITE_CANTOPEN));
+        assert_eq!(missing, OutboxError::Missing { database: database() });
+        let full = failure(rusqlite::ffi::SQLITE_FULL);
+        let other = OutboxError::Sqlite { database: database(), error: full.to_string() };
+        assert_eq!(failed("app.db", &full), other);
+    }
 }
