@@ -1,6 +1,6 @@
 //! Q1, Q2 and Q17 on the store: keys, ids and payloads.
 
-use leasehold_domain::JobState;
+use leasehold_domain::{JobId, JobState};
 use leasehold_store::{EnqueueAnswer, Retention};
 
 use crate::queue::{Queue, complete, die, id, job, keyed_job, kind, settlement};
@@ -33,6 +33,17 @@ async fn q2_a_key_outlives_its_job_and_says_how_it_ended() {
         assert_eq!(again[0], EnqueueAnswer::Duplicate { id: first, state });
         assert_eq!(again[1], EnqueueAnswer::KeyConflict { id: first });
     }
+}
+
+#[tokio::test]
+async fn q1_ids_follow_one_another_also_where_a_reserved_block_of_them_ends() {
+    let queue = Queue::new().await;
+    let mut ids = Vec::new();
+    // More than one block together, in a call that takes the rest of the first one.
+    for count in [1, 1_030, 1] {
+        ids.extend(queue.enqueue((0..count).map(|_| job("k")).collect(), 0).await.iter().map(id));
+    }
+    assert_eq!(ids, (1..=1_032).map(JobId).collect::<Vec<_>>());
 }
 
 #[tokio::test]

@@ -1,9 +1,7 @@
 //! O2 on the store: what is counted in the transaction of a dead letter, and what an incident changes about it.
 
 use leasehold_domain::{DeadLetterId, ErrorClass, IncidentId, Kind};
-use leasehold_store::{Changed, Discarded, IncidentChange, OpenIncident, Opened, PageEnd};
-
-use leasehold_store::Store;
+use leasehold_store::{Changed, Discarded, IncidentChange, OpenIncident, Opened, PageEnd, Retention, Store};
 use rusqlite::Connection;
 
 use crate::queue::{Queue, die, options, settlement};
@@ -121,6 +119,23 @@ async fn o2_a_page_is_due_until_it_is_sent() {
     assert_eq!(again.token, page.token, "a receiver knows it again");
     queue.store.end_page(page.id, PageEnd::Sent { by: "webhook" }, 600).await.unwrap();
     assert_eq!(queue.store.unsent_pages(10).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn o2_a_page_that_was_sent_is_forgotten_by_its_age_and_one_that_was_not_is_kept() {
+    let queue = Queue::new().await;
+    for now_ms in 1..=2 {
+        dies_of(&queue, "a", now_ms).await;
+    }
+    dies_of(&queue, "b", 3).await;
+    let pages = queue.store.unsent_pages(10).await.unwrap();
+    for (page, now_ms) in pages.iter().zip([10, 20]) {
+        queue.store.end_page(page.id, PageEnd::Sent { by: "webhook" }, now_ms).await.unwrap();
+    }
+    let retention = Retention { forget_ended_before_ms: 0, trim_ended_before_ms: 20, ended_jobs_max: u64::MAX };
+    assert!(!queue.store.retain(retention).await.unwrap(), "one page is no full batch");
+    assert_eq!(paged(&queue).await, pairs(&[("a", 2), ("b", 1)]));
+    assert_eq!(queue.store.unsent_pages(10).await.unwrap(), pages[2..]);
 }
 
 #[tokio::test]

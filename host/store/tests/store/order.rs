@@ -115,6 +115,17 @@ async fn q15_a_lane_takes_no_more_than_its_limit_and_goes_on_when_one_of_its_job
     assert_eq!(leased.iter().map(|claimed| claimed.token.job).collect::<Vec<_>>(), [ids[1]]);
 }
 
+#[tokio::test]
+async fn q15_a_lane_uses_a_raised_limit_once_what_is_held_of_it_is_let_go() {
+    let queue = Queue::new().await;
+    let ids: Vec<_> = queue.enqueue(vec![lane_job("k", "a"), lane_job("k", "a")], 0).await.iter().map(id).collect();
+    let of = |limit| [KindClaim { lane_concurrency: Some(limit), ..kind("k") }];
+    assert_eq!(order(&queue, &of(1), 1).await, [ids[0]]);
+    assert_eq!(order(&queue, &of(2), 2).await, [], "the second was held under the limit from before");
+    queue.store.let_go_held_lanes().await.unwrap();
+    assert_eq!(order(&queue, &of(2), 3).await, [ids[1]]);
+}
+
 /// Claims until nothing more is found, as the dispatcher does; answers what was leased and in how many claims.
 async fn claim_all(queue: &Queue, kinds: &[KindClaim], max: usize, now_ms: i64) -> (Vec<JobId>, usize) {
     let (mut leased, mut claims) = (Vec::new(), 0);
