@@ -18,5 +18,6 @@ mod order;
 mod originals;
 mod queue;
 mod retention;
+mod steps;
 mod stress;
 mod wall_clock;
