@@ -17,6 +17,7 @@ mod opening;
 mod order;
 mod originals;
 mod queue;
+mod replays;
 mod retention;
 mod steps;
 mod stress;
