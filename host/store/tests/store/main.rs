@@ -2,6 +2,7 @@
 //!
 //! A test's name begins with its clause of the contract. Time is a parameter, so nothing here waits for it.
 
+mod audit;
 mod bulk;
 mod depths;
 mod enqueue;
