@@ -1,7 +1,7 @@
 //! Q15 and Q9 on the store: places in line, limits and cooldowns.
 
 use leasehold_domain::{JobId, Verdict};
-use leasehold_store::{EnqueueJob, KindClaim};
+use leasehold_store::{Claim, EnqueueJob, KindClaim};
 
 use crate::queue::{PRIORITY_STEP_MS, Queue, complete, id, job, kind, lane_job, retry, settlement};
 
@@ -97,8 +97,11 @@ async fn q15_a_kind_takes_no_more_than_it_has_room_for() {
     let queue = Queue::new().await;
     queue.enqueue((0..5).map(|_| job("k")).chain((0..5).map(|_| job("l"))).collect(), 0).await;
     let claim = queue.claim(vec![KindClaim { max: 2, ..kind("k") }, kind("l")], 6, 0).await;
-    let of_k = claim.jobs.iter().filter(|claimed| claimed.kind.as_str() == "k").count();
-    assert_eq!((of_k, claim.jobs.len()), (2, 6));
+    let of_k = |claim: &Claim| claim.jobs.iter().filter(|claimed| claimed.kind.as_str() == "k").count();
+    assert_eq!((of_k(&claim), claim.jobs.len()), (2, 6));
+    // Nor when the claim itself has room for more, and looks again.
+    let claim = queue.claim(vec![KindClaim { max: 2, ..kind("k") }, kind("l")], 6, 0).await;
+    assert_eq!((of_k(&claim), claim.jobs.len()), (2, 3));
 }
 
 #[tokio::test]
@@ -145,10 +148,10 @@ async fn q15_a_blocked_lanes_backlog_is_passed_by_and_looked_at_once() {
     let backlog: Vec<_> = (0..20_000).map(|_| lane_job("k", "a")).collect();
     let first = id(&queue.enqueue(backlog, 0).await[0]);
     let behind = id(&queue.enqueue(vec![lane_job("k", "b")], 1).await[0]);
-    let limited = [KindClaim { lane_concurrency: Some(1), ..kind("k") }];
+    let limited = [KindClaim { max: 8, lane_concurrency: Some(1), ..kind("k") }];
     let (leased, claims) = claim_all(&queue, &limited, 8, 1).await;
     assert_eq!(leased, [first, behind]);
-    assert!(claims > 1, "the backlog is too short to cut a claim short");
+    assert!(claims > 2, "the backlog is too short to cut a claim short");
     // What was found to be blocked once costs the next claim nothing.
     let another = id(&queue.enqueue(vec![lane_job("k", "c")], 2).await[0]);
     let (leased, claims) = claim_all(&queue, &limited, 8, 2).await;
@@ -171,6 +174,17 @@ async fn q9_a_cooldown_holds_its_lane_back_until_its_end_whatever_the_end_of_the
         assert_eq!(queue.store.next_visible_ms().await.unwrap(), Some(500));
         assert!(order(&queue, &cooled, 500).await.contains(&ids[1]));
     }
+}
+
+#[tokio::test]
+async fn q9_a_kind_that_has_no_cooldown_any_more_waits_for_none() {
+    let queue = Queue::new().await;
+    let jobs = vec![lane_job("k", "a"), lane_job("k", "a")];
+    let ids: Vec<_> = queue.enqueue(jobs, 0).await.iter().map(id).collect();
+    let limited = queue.claim(vec![KindClaim { cooldown: true, ..kind("k") }], 1, 0).await.jobs.pop().unwrap();
+    let verdict = Verdict::Retry { visible_at_ms: 500, cooldown_until_ms: Some(500) };
+    queue.settle(settlement(&limited, verdict, 10)).await;
+    assert_eq!(order(&queue, &[kind("k")], 20).await, [ids[1]]);
 }
 
 #[tokio::test]
