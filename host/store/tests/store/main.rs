@@ -4,6 +4,7 @@
 
 mod audit;
 mod bulk;
+mod dead_letters;
 mod depths;
 mod enqueue;
 mod examine;
