@@ -47,6 +47,19 @@ async fn q1_ids_follow_one_another_also_where_a_reserved_block_of_them_ends() {
 }
 
 #[tokio::test]
+async fn q2_a_job_without_a_key_gets_one_that_no_other_job_has() {
+    let queue = Queue::new().await;
+    queue.enqueue(vec![job("k"), job("k")], 0).await;
+    let claim = queue.claim(vec![kind("k")], 2, 0).await;
+    let keys: Vec<_> = claim.jobs.iter().map(|claimed| claimed.contents.as_ref().unwrap().key.clone()).collect();
+    for key in &keys {
+        let digits = key.strip_prefix("job-").unwrap();
+        assert!(digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()), "{key}");
+    }
+    assert_ne!(keys[0], keys[1]);
+}
+
+#[tokio::test]
 async fn q1_ids_never_come_back_after_a_restart_or_when_every_job_is_forgotten() {
     let mut queue = Queue::new().await;
     let mut ids = Vec::new();
