@@ -1,15 +1,13 @@
 //! What can't run keeps back nothing that could: suspects that wait for one another, replays while there is no current
 //! version, and jobs that only the reaper has to do with.
 
-use leasehold_domain::{
-    Cause, DeadLetterId, Digest, HandlerName, HandlerVersion, JobId, StepName, Verdict, verdict::SUSPECT_AFTER,
-};
+use leasehold_domain::{Cause, DeadLetterId, Digest, HandlerVersion, JobId, StepName, Verdict, verdict::SUSPECT_AFTER};
 use leasehold_store::{
     BeginStep, Claimed, EnqueueJob, KindClaim, ReplayAnswer, ReplayRequest, Settled, Settlement, StepEnded,
     StoredVersion,
 };
 
-use crate::queue::{PRIORITY_STEP_MS, Queue, complete, die, id, job, kind, lane_job, retry, settlement};
+use crate::queue::{Queue, complete, die, id, job, kind, lane_job, replay, retry, settlement};
 
 fn jobs_of(claimed: &[Claimed]) -> Vec<JobId> {
     claimed.iter().map(|claimed| claimed.token.job).collect()
@@ -96,19 +94,10 @@ async fn die_and_replay(queue: &Queue, claimed: &Claimed, version: &HandlerVersi
         panic!("it did not die")
     };
     let request = ReplayRequest {
-        bulk_replay: None,
-        dead_letter: DeadLetterId(letter),
-        handler: HandlerName::new("h").unwrap(),
         version: Some(version.clone()),
-        damaged: Vec::new(),
-        actor: "tests".into(),
-        reason: "again".into(),
         override_reason: Some("on purpose".into()),
-        payload: None,
-        resolutions: Vec::new(),
         begin_again: true,
-        now_ms,
-        priority_step_ms: PRIORITY_STEP_MS,
+        ..replay(DeadLetterId(letter), now_ms)
     };
     assert!(matches!(queue.store.replay(request).await.unwrap(), ReplayAnswer::Replayed { .. }));
 }

@@ -6,6 +6,7 @@ mod audit;
 mod bulk;
 mod dead_letters;
 mod depths;
+mod effects;
 mod enqueue;
 mod examine;
 mod held;

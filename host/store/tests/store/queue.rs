@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use leasehold_domain::{
-    Cause, Digest, HandlerName, HandlerVersion, JobId, Kind, Lane, MemoryRoom, TimestampMs, Verdict, ids::JobKey,
+    Cause, DeadLetterId, Digest, Effect, FencingToken, HandlerName, HandlerVersion, JobId, Kind, Lane, MemoryRoom,
+    StepName, TimestampMs, Verdict, ids::JobKey,
 };
 use leasehold_store::{
-    AttemptRecordText, Claim, ClaimRequest, Claimed, DeadLetterText, Durability, EnqueueAnswer, EnqueueJob, KindClaim,
-    Settled, Settlement, Store, StoreOptions, StoredVersion,
+    AttemptRecordText, BeginStep, Claim, ClaimRequest, Claimed, DeadLetterText, Durability, EnqueueAnswer, EnqueueJob,
+    KindClaim, ReplayRequest, Settled, Settlement, StepEnded, Store, StoreOptions, StoredVersion,
 };
 use rusqlite::{Connection, OpenFlags, types::Value};
 use tempfile::TempDir;
@@ -112,6 +113,22 @@ impl Queue {
         claim.jobs.pop().expect("a job that can be leased")
     }
 
+    /// Begins and completes the step `send` of an attempt.
+    pub async fn apply_step(&self, token: FencingToken, effects: Vec<Effect>, now_ms: TimestampMs) {
+        let name = StepName::new("send").unwrap();
+        let begin = BeginStep {
+            token,
+            name: name.clone(),
+            fingerprint: Vec::new(),
+            others_running: Vec::new(),
+            take_over: false,
+            now_ms,
+        };
+        self.store.begin_step(begin).await.unwrap();
+        let ended = self.store.complete_step(token, name, b"sent".to_vec(), effects, now_ms).await.unwrap();
+        assert_eq!(ended, StepEnded::Recorded);
+    }
+
     /// Settles an attempt.
     pub async fn settle(&self, settlement: Settlement) -> Settled {
         self.store.settle(settlement).await.unwrap()
@@ -209,4 +226,23 @@ pub const fn retry(visible_at_ms: TimestampMs) -> Verdict {
 /// The job dies.
 pub const fn die() -> Verdict {
     Verdict::Die { cause: Cause::Poison, cooldown_until_ms: None }
+}
+
+/// The replay of a dead letter onto the current version.
+pub fn replay(dead_letter: DeadLetterId, now_ms: TimestampMs) -> ReplayRequest {
+    ReplayRequest {
+        dead_letter,
+        handler: HandlerName::new("h").unwrap(),
+        version: None,
+        damaged: Vec::new(),
+        actor: "tests".into(),
+        reason: "again".into(),
+        override_reason: None,
+        payload: None,
+        resolutions: Vec::new(),
+        begin_again: false,
+        bulk_replay: None,
+        now_ms,
+        priority_step_ms: PRIORITY_STEP_MS,
+    }
 }

@@ -1,8 +1,8 @@
 //! I5 on the store: keys and steps expire by time alone, counted from their job's end, and not at all while the job is
 //! queued or its dead letter is open.
 
-use leasehold_domain::{DeadLetterId, FencingToken, JobId, StepName, Verdict};
-use leasehold_store::{BeginStep, Discarded, EnqueueAnswer, Retention};
+use leasehold_domain::{DeadLetterId, JobId, Verdict};
+use leasehold_store::{Discarded, EnqueueAnswer, Retention};
 
 use crate::queue::{Queue, complete, die, id, keyed_job, retry, settlement};
 
@@ -20,25 +20,10 @@ async fn enqueue(queue: &Queue, key: &str, now_ms: i64) -> JobId {
     id(&queue.enqueue(vec![keyed_job("k", key, b"payload")], now_ms).await[0])
 }
 
-/// Completes a step of a leased job.
-async fn apply_step(queue: &Queue, token: FencingToken, now_ms: i64) {
-    let name = StepName::new("send").unwrap();
-    let begin = BeginStep {
-        token,
-        name: name.clone(),
-        fingerprint: Vec::new(),
-        others_running: Vec::new(),
-        take_over: false,
-        now_ms,
-    };
-    queue.store.begin_step(begin).await.unwrap();
-    queue.store.complete_step(token, name, b"result".to_vec(), Vec::new(), now_ms).await.unwrap();
-}
-
 /// Leases the one job there is, applies its step and settles it.
 async fn run(queue: &Queue, verdict: Verdict, now_ms: i64) {
     let claimed = queue.lease(now_ms).await;
-    apply_step(queue, claimed.token, now_ms).await;
+    queue.apply_step(claimed.token, Vec::new(), now_ms).await;
     queue.settle(settlement(&claimed, verdict, now_ms)).await;
 }
 
