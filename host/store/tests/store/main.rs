@@ -9,6 +9,7 @@ mod depths;
 mod effects;
 mod enqueue;
 mod examine;
+mod handlers;
 mod held;
 mod in_place;
 mod incidents;
