@@ -138,3 +138,64 @@ impl From<rusqlite::Error> for StoreError {
         Self::Sqlite(Arc::new(error))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sqlite(code: ErrorCode) -> StoreError {
+        rusqlite::Error::SqliteFailure(rusqlite::ffi::Error { code, extended_code: 0 }, Some("it failed".into())).into()
+    }
+
+    #[test]
+    fn o6_each_way_in_which_sqlite_fails_has_a_code_and_says_what_to_do() {
+        let another_program = "the database: it failed; another program holds its lock: try again";
+        let file_system = "the database: it failed; the file system fails or takes no writes: see the system's log. What \
+                           waits goes on once it does again";
+        for (code, stable, words) in [
+            (ErrorCode::DiskFull, "disk_full", "the database: it failed; make room: nothing that was answered is lost"),
+            (ErrorCode::DatabaseBusy, "database_busy", another_program),
+            (ErrorCode::DatabaseLocked, "database_busy", another_program),
+            (ErrorCode::DatabaseCorrupt, "database_corrupt", "the database: it failed"),
+            (ErrorCode::NotADatabase, "database_corrupt", "the database: it failed"),
+            (
+                ErrorCode::ReadOnly,
+                "database_read_only",
+                "the database: it failed; it lies on a file system that can't be written to",
+            ),
+            (ErrorCode::SystemIoFailure, "database_io", file_system),
+            (ErrorCode::CannotOpen, "database_io", file_system),
+            (ErrorCode::ConstraintViolation, "database_error", "the database: it failed"),
+        ] {
+            let error = sqlite(code);
+            assert_eq!((error.code(), error.to_string().as_str()), (stable, words));
+        }
+    }
+
+    #[test]
+    fn o6_what_a_failure_calls_for_is_told_by_what_failed() {
+        let damaged = StoreError::Damaged { what: "a page".into() };
+        let unexpected = StoreError::Unexpected("a row".into());
+        // Whether the connection is opened anew, a question took too long, and nothing more can be written.
+        for (error, expected) in [
+            (sqlite(ErrorCode::SystemIoFailure), [true, false, false]),
+            (sqlite(ErrorCode::CannotOpen), [true, false, false]),
+            (sqlite(ErrorCode::ReadOnly), [true, false, false]),
+            (sqlite(ErrorCode::OperationInterrupted), [false, true, false]),
+            (sqlite(ErrorCode::DiskFull), [false, false, false]),
+            (sqlite(ErrorCode::DatabaseCorrupt), [false, false, true]),
+            (damaged, [false, false, true]),
+            (StoreError::Closed, [false, false, true]),
+            (unexpected, [false, false, false]),
+        ] {
+            assert_eq!([error.is_io(), error.is_interrupt(), error.is_final()], expected, "{error}");
+        }
+    }
+
+    #[test]
+    fn o6_damage_is_told_in_few_words() {
+        assert_eq!(StoreError::Damaged { what: "a page".into() }.what_is_damaged(), "a page");
+        assert_eq!(sqlite(ErrorCode::DatabaseCorrupt).what_is_damaged(), "it failed");
+        assert_eq!(StoreError::Closed.what_is_damaged(), "the store is closed");
+    }
+}

@@ -51,3 +51,20 @@ impl Health {
         StoreError::Damaged { what: what.clone() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn o6_a_transaction_that_failed_is_a_problem_until_one_goes_well() {
+        let health = Health::default();
+        assert!(health.problem().is_none());
+        health.note_transaction(&Err(StoreError::Unexpected("a row".into())));
+        let problem = health.problem().unwrap();
+        assert_eq!(problem.to_string(), "the database holds an unexpected value: a row");
+        assert!(health.refusal().is_none(), "the next write may go well");
+        health.note_transaction(&Ok(()));
+        assert!(health.problem().is_none());
+    }
+}

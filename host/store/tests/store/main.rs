@@ -10,6 +10,7 @@ mod effects;
 mod enqueue;
 mod examine;
 mod handlers;
+mod health;
 mod held;
 mod in_place;
 mod incidents;
