@@ -1,10 +1,13 @@
 //! O2 on the store: what is counted in the transaction of a dead letter, and what an incident changes about it.
 
-use leasehold_domain::{DeadLetterId, ErrorClass, IncidentId, Kind};
-use leasehold_store::{Changed, Discarded, IncidentChange, OpenIncident, Opened, PageEnd, Retention, Store};
+use leasehold_domain::{DeadLetterId, ErrorClass, HandlerVersion, IncidentId, Kind, replay::ReplayRefusal};
+use leasehold_store::{
+    Changed, DeadLetterGroup, Discarded, IncidentChange, IncidentRecord, OpenIncident, Opened, Page, PageEnd,
+    ReplayAnswer, ReplayRequest, Retention, Store,
+};
 use rusqlite::Connection;
 
-use crate::queue::{Queue, die, options, settlement};
+use crate::queue::{Queue, die, options, replay, settlement};
 
 /// Lets a job of kind `k` die of a class.
 async fn dies_of(queue: &Queue, class: &str, now_ms: i64) {
@@ -102,8 +105,75 @@ async fn o2_a_discard_lowers_what_is_open_and_not_what_has_arrived() {
     assert_eq!(paged(&queue).await, pairs(&[("a", 1), ("a", 2), ("a", 4)]));
     let uncovered = queue.store.uncovered_arrivals().await.unwrap();
     assert_eq!((uncovered[0].arrivals, uncovered[0].letters, uncovered[0].first_at_ms), (4, 1, 1));
-    let groups = queue.store.dead_letter_groups().await.unwrap();
-    assert_eq!((groups[0].letters, groups[0].first_at_ms, groups[0].last_at_ms, groups[0].latest), (1, 4, 4, 4));
+    dies_of(&queue, "a", 5).await;
+    let group = DeadLetterGroup {
+        kind: "k".into(),
+        error_class: "a".into(),
+        version: Some("h@1.0.0".into()),
+        letters: 2,
+        first_at_ms: 4,
+        last_at_ms: 5,
+        latest: 5,
+        incident: None,
+    };
+    assert_eq!(queue.store.dead_letter_groups().await.unwrap(), [group]);
+}
+
+#[tokio::test]
+async fn o2_an_incident_says_for_what_it_is_and_what_came_of_it() {
+    let queue = Queue::new().await;
+    dies_of(&queue, "a", 1).await;
+    dies_of(&queue, "b", 2).await;
+    open(&queue, Some("a"), 3).await;
+    open(&queue, None, 4).await;
+    dies_of(&queue, "a", 5).await;
+    close(&queue, IncidentId(1), 6).await;
+    let of_kind = IncidentRecord {
+        id: IncidentId(2),
+        kind: "k".into(),
+        error_class: None,
+        is_open: true,
+        note: "seen".into(),
+        fixed_in: None,
+        opened_at_ms: 4,
+        opened_by: "jo".into(),
+        closed_at_ms: None,
+        closed_by: None,
+        closing_note: None,
+        arrivals: 0,
+        letters: 3,
+    };
+    let of_class = IncidentRecord {
+        id: IncidentId(1),
+        error_class: Some("a".into()),
+        is_open: false,
+        opened_at_ms: 3,
+        closed_at_ms: Some(6),
+        closed_by: Some("jo".into()),
+        closing_note: Some("mended".into()),
+        arrivals: 1,
+        letters: 2,
+        ..of_kind.clone()
+    };
+    let all = queue.store.incidents(None, None, 10).await.unwrap();
+    assert_eq!(all, Page { items: vec![of_kind, of_class], next: None });
+}
+
+#[tokio::test]
+async fn r2_a_version_before_the_one_that_an_incident_says_is_fixed_is_refused() {
+    let queue = Queue::new().await;
+    dies_of(&queue, "a", 1).await;
+    dies_of(&queue, "b", 2).await;
+    open(&queue, Some("a"), 3).await;
+    let fixed_in = HandlerVersion::new("h", "2.0.0").unwrap();
+    let change = IncidentChange::FixedIn(Some(fixed_in));
+    assert_eq!(queue.store.change_incident(IncidentId(1), change, "jo", 4).await.unwrap(), Changed::Now);
+    let with_payload = |letter| ReplayRequest { payload: Some(b"mended".to_vec()), ..replay(DeadLetterId(letter), 5) };
+    let refusal =
+        ReplayRefusal::NotFixedIn { incident: IncidentId(1), fixed_in: "h@2.0.0".into(), version: "h@1.0.0".into() };
+    assert_eq!(queue.store.replay(with_payload(1)).await.unwrap(), ReplayAnswer::Refused(refusal));
+    let of_another_class = queue.store.replay(with_payload(2)).await.unwrap();
+    assert!(matches!(of_another_class, ReplayAnswer::Replayed { .. }), "{of_another_class:?}");
 }
 
 #[tokio::test]
