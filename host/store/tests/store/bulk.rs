@@ -1,16 +1,24 @@
-//! Bulk replays in the store alone: when a turn is none, how many members there may be, and databases from before them.
+//! Bulk replays in the store alone: their turns and what is recorded of them, what ends and resumes them, how many members
+//! there may be, and databases from before them.
 
-use std::fs;
+use std::{collections::BTreeMap, fs};
 
-use leasehold_domain::{BulkReplayId, DeadLetterId, HandlerName, Kind, TimestampMs};
+use leasehold_domain::{
+    BulkReplayId, DeadLetterId, Digest, HandlerName, JobId, JobState, Kind, ReplayId, TimestampMs, Verdict,
+    bulk_replay::{BulkState, Probe},
+    replay::ReplayRefusal,
+};
 use leasehold_store::{
-    BULK_MEMBERS_MAX, BulkSettings, Previewed, Selection, StartBulkReplay, Started, Stopped, Store, Turn, TurnTaken,
+    AuditFilter, BULK_MEMBERS_MAX, BulkMember, BulkMemberFilter, BulkReplayRecord, BulkRun, BulkSettings, Page,
+    Preview, Previewed, Resumed, Selection, StartBulkReplay, Started, Stopped, Store, Turn, TurnTaken,
 };
 use rusqlite::Connection;
+use serde_json::{Value, json};
 
 use crate::queue::{PRIORITY_STEP_MS, Queue, complete, die, options, settlement};
 
-fn settings(now_ms: TimestampMs) -> BulkSettings {
+/// All dead letters of kind `k`, onto the current version.
+pub fn settings(now_ms: TimestampMs) -> BulkSettings {
     BulkSettings {
         selection: Selection {
             kind: Kind::new("k").unwrap(),
@@ -29,31 +37,41 @@ fn settings(now_ms: TimestampMs) -> BulkSettings {
     }
 }
 
+pub async fn preview(queue: &Queue, settings: BulkSettings) -> Preview {
+    let previewed = queue.store.preview_bulk_replay(settings).await.unwrap();
+    let Previewed::Seen(preview) = previewed else { panic!("there are too many") };
+    *preview
+}
+
+pub fn start(settings: BulkSettings, token: String) -> StartBulkReplay {
+    StartBulkReplay {
+        settings,
+        token,
+        actor: "jo".into(),
+        reason: "mended".into(),
+        rate: Some("20/s".parse().unwrap()),
+        probe: false,
+    }
+}
+
 /// A queue with dead letters and a bulk replay of them that has begun.
-async fn begun(letters: usize, probe: bool) -> (Queue, BulkReplayId, Vec<DeadLetterId>) {
+pub async fn begun(letters: usize, probe: bool) -> (Queue, BulkReplayId, Vec<DeadLetterId>) {
     let queue = Queue::new().await;
     for _ in 0..letters {
         queue.enqueue_one(0).await;
         let claimed = queue.lease(1).await;
         queue.settle(settlement(&claimed, die(), 2)).await;
     }
-    let Previewed::Seen(preview) = queue.store.preview_bulk_replay(settings(3)).await.unwrap() else { panic!() };
-    let start = StartBulkReplay {
-        settings: settings(3),
-        token: preview.token.unwrap().0,
-        actor: "jo".into(),
-        reason: "mended".into(),
-        rate: None,
-        probe,
-    };
+    let (token, _) = preview(&queue, settings(3)).await.token.unwrap();
+    let start = StartBulkReplay { probe, ..start(settings(3), token) };
     let Started::Now(id) = queue.store.start_bulk_replay(start).await.unwrap() else { panic!("it was not started") };
     let pending = queue.store.running_bulk_replays(letters).await.unwrap().remove(0).pending;
     assert_eq!(pending.len(), letters);
     (queue, id, pending)
 }
 
-async fn take_turn(queue: &Queue, bulk_replay: BulkReplayId, dead_letter: DeadLetterId) -> TurnTaken {
-    let turn = Turn {
+fn turn(bulk_replay: BulkReplayId, dead_letter: DeadLetterId) -> Turn {
+    Turn {
         bulk_replay,
         dead_letter,
         handler: HandlerName::new("h").unwrap(),
@@ -61,8 +79,19 @@ async fn take_turn(queue: &Queue, bulk_replay: BulkReplayId, dead_letter: DeadLe
         begin_again: false,
         now_ms: 4,
         priority_step_ms: PRIORITY_STEP_MS,
-    };
-    queue.store.take_turn(turn).await.unwrap()
+    }
+}
+
+async fn take_turn(queue: &Queue, bulk_replay: BulkReplayId, dead_letter: DeadLetterId) -> TurnTaken {
+    queue.store.take_turn(turn(bulk_replay, dead_letter)).await.unwrap()
+}
+
+async fn resume(queue: &Queue, id: BulkReplayId, damaged: Vec<Digest>, now_ms: TimestampMs) -> Resumed {
+    queue.store.resume_bulk_replay(id, &HandlerName::new("h").unwrap(), damaged, "jo", now_ms).await.unwrap()
+}
+
+async fn record(queue: &Queue, id: BulkReplayId) -> BulkReplayRecord {
+    queue.store.bulk_replay(id).await.unwrap().unwrap()
 }
 
 #[tokio::test]
@@ -92,6 +121,180 @@ async fn r6_no_member_goes_beside_a_probe() {
         assert!(matches!(take_turn(&queue, id, *letter).await, TurnTaken::Replayed(_)));
     }
     assert!(queue.store.finish_bulk_replay(id, 12).await.unwrap());
+}
+
+#[tokio::test]
+async fn r6_a_bulk_replay_tells_how_far_it_is_and_what_became_of_each_member() {
+    let (queue, id, letters) = begun(4, false).await;
+    for (letter, verdict) in [(letters[0], complete()), (letters[2], die())] {
+        assert!(matches!(take_turn(&queue, id, letter).await, TurnTaken::Replayed(_)));
+        let claimed = queue.lease(5).await;
+        queue.settle(settlement(&claimed, verdict, 6)).await;
+    }
+    queue.store.discard(letters[1], "jo", "given up", 7).await.unwrap();
+    let refused = TurnTaken::Refused { code: "already_discarded".into() };
+    assert_eq!(take_turn(&queue, id, letters[1]).await, refused);
+    assert_eq!(queue.store.stop_bulk_replay(id, "ann", 8).await.unwrap(), Stopped::Now);
+    let detail = "dead letter 2 is discarded already";
+    let expected = BulkReplayRecord {
+        id,
+        state: BulkState::Stopped,
+        selection: settings(3).selection,
+        actor: "jo".into(),
+        reason: "mended".into(),
+        override_reason: Some("as told".into()),
+        version: "h@1.0.0".into(),
+        digest: Digest::of(b"h"),
+        rate: Some("20/s".parse().unwrap()),
+        has_probe: false,
+        is_probing: false,
+        started_at_ms: 3,
+        stopped_at_ms: Some(8),
+        stopped_by: Some("ann".into()),
+        stop_reason: Some("stopped by ann".into()),
+        done_at_ms: None,
+        left_out_closed: 0,
+        left_out_elsewhere: 0,
+        members: 4,
+        replayed: 2,
+        refused: 1,
+        ended: BTreeMap::from([("done", 1), ("suppressed", 0), ("dead", 1), ("cancelled", 0)]),
+        refusals: vec![("already_discarded".into(), 1, detail.into())],
+    };
+    assert_eq!(record(&queue, id).await, expected);
+    let listed = BulkReplayRecord { refusals: Vec::new(), ..expected };
+    assert_eq!(queue.store.bulk_replays(None, 10).await.unwrap(), Page { items: vec![listed], next: None });
+    let pending = BulkMember {
+        dead_letter: letters[3],
+        job: JobId(4),
+        state: "pending".into(),
+        at_ms: None,
+        replay: None,
+        result: None,
+        code: None,
+        detail: None,
+    };
+    let had_its_turn = |number: i64, state: &str| BulkMember {
+        dead_letter: DeadLetterId(number),
+        job: JobId(number),
+        state: state.into(),
+        at_ms: Some(4),
+        ..pending.clone()
+    };
+    let replayed = |number, replay, result: &str| BulkMember {
+        replay: Some(ReplayId(replay)),
+        result: Some(result.into()),
+        ..had_its_turn(number, "replayed")
+    };
+    let refused = BulkMember {
+        code: Some("already_discarded".into()),
+        detail: Some(detail.into()),
+        ..had_its_turn(2, "refused")
+    };
+    let items = vec![replayed(1, 1, "done"), refused, replayed(3, 2, "dead"), pending];
+    let members = queue.store.bulk_members(id, BulkMemberFilter::default(), 10).await.unwrap();
+    assert_eq!(members, Page { items, next: None });
+}
+
+#[tokio::test]
+async fn r6_a_bulk_replay_whose_probe_failed_stops_and_tries_another_one_once_it_is_resumed() {
+    let (queue, id, letters) = begun(3, true).await;
+    let running = || async { queue.store.running_bulk_replays(1).await.unwrap() };
+    let wanted = BulkRun {
+        id,
+        kind: Kind::new("k").unwrap(),
+        going_since_ms: 3,
+        rate: Some("20/s".parse().unwrap()),
+        probe: Probe::Wanted,
+        pending: vec![letters[0]],
+    };
+    assert_eq!(running().await, [wanted.clone()], "the next member alone was asked for");
+    take_turn(&queue, id, letters[0]).await;
+    let out = BulkRun { probe: Probe::Out, pending: vec![letters[1]], ..wanted.clone() };
+    assert_eq!(running().await, [out.clone()]);
+    let claimed = queue.lease(5).await;
+    queue.settle(settlement(&claimed, die(), 6)).await;
+    assert_eq!(running().await, [BulkRun { probe: Probe::Ended(JobState::Dead), ..out }]);
+    let died = "the probe died: job 1 is dead letter 4, of poison, with unclassified";
+    assert_eq!(queue.store.fail_probe(id, 7).await.unwrap(), died);
+    assert_eq!(running().await, []);
+    let stopped = record(&queue, id).await;
+    assert_eq!((stopped.state, stopped.stopped_by, stopped.stop_reason), (BulkState::Stopped, None, Some(died.into())));
+    assert!(stopped.has_probe && stopped.is_probing);
+    assert_eq!(resume(&queue, id, Vec::new(), 8).await, Resumed::Now);
+    let again = BulkRun { going_since_ms: 8, pending: vec![letters[1]], ..wanted };
+    assert_eq!(running().await, [again.clone()]);
+    take_turn(&queue, id, letters[1]).await;
+    let claimed = queue.lease(9).await;
+    queue.settle(settlement(&claimed, Verdict::Cancel, 10)).await;
+    assert_eq!(queue.store.fail_probe(id, 11).await.unwrap(), "the probe, job 2, ended as cancelled");
+    resume(&queue, id, Vec::new(), 12).await;
+    queue.store.pass_probe(id).await.unwrap();
+    let passed = BulkRun { going_since_ms: 12, probe: Probe::NotNeeded, pending: vec![letters[2]], ..again };
+    assert_eq!(running().await, [passed]);
+    assert!(!record(&queue, id).await.is_probing);
+}
+
+#[tokio::test]
+async fn r6_a_bulk_replay_goes_on_only_while_its_version_is_live_and_until_its_last_member() {
+    let (queue, id, letters) = begun(1, false).await;
+    let damaged = || vec![Digest::of(b"h")];
+    let refusal = ReplayRefusal::VersionNotLive {
+        wanted: "h@1.0.0".into(),
+        state: "its stored component is missing or damaged".into(),
+        live: "none".into(),
+    };
+    let reason = format!("no member can go: {refusal}");
+    let stopped = queue.store.take_turn(Turn { damaged: damaged(), ..turn(id, letters[0]) }).await.unwrap();
+    assert_eq!(stopped, TurnTaken::Stopped { reason: reason.clone() });
+    let now = record(&queue, id).await;
+    assert_eq!((now.stopped_at_ms, now.stopped_by, now.stop_reason), (Some(4), None, Some(reason)));
+    assert_eq!(queue.store.stop_bulk_replay(id, "jo", 5).await.unwrap(), Stopped::Already);
+    assert_eq!(resume(&queue, id, damaged(), 6).await, Resumed::Refused(refusal));
+    assert_eq!(resume(&queue, id, Vec::new(), 6).await, Resumed::Now);
+    assert_eq!(resume(&queue, id, Vec::new(), 7).await, Resumed::Already);
+    queue.store.halt_bulk_replay(id, "the kind is gone", 8).await.unwrap();
+    let now = record(&queue, id).await;
+    assert_eq!((now.stopped_at_ms, now.stopped_by, now.stop_reason), (Some(8), None, Some("the kind is gone".into())));
+    resume(&queue, id, Vec::new(), 9).await;
+    take_turn(&queue, id, letters[0]).await;
+    assert!(queue.store.finish_bulk_replay(id, 10).await.unwrap());
+    assert!(!queue.store.finish_bulk_replay(id, 11).await.unwrap(), "it is done already");
+    let now = record(&queue, id).await;
+    assert_eq!((now.state, now.done_at_ms), (BulkState::Done, Some(10)));
+    assert_eq!(queue.store.stop_bulk_replay(id, "jo", 12).await.unwrap(), Stopped::IsDone);
+    assert_eq!(resume(&queue, id, Vec::new(), 12).await, Resumed::IsDone);
+    assert_eq!(queue.store.stop_bulk_replay(BulkReplayId(9), "jo", 12).await.unwrap(), Stopped::NotFound);
+    assert_eq!(resume(&queue, BulkReplayId(9), Vec::new(), 12).await, Resumed::NotFound);
+}
+
+#[tokio::test]
+async fn o5_who_starts_stops_and_resumes_a_bulk_replay_is_in_the_audit_log() {
+    let (queue, id, _) = begun(2, false).await;
+    queue.store.stop_bulk_replay(id, "ann", 5).await.unwrap();
+    resume(&queue, id, Vec::new(), 6).await;
+    let filter = AuditFilter { action: Some("bulk_replay".into()), ..AuditFilter::default() };
+    let entries = queue.store.audit(filter, 10).await.unwrap().items;
+    let acts: Vec<_> = entries
+        .iter()
+        .map(|entry| {
+            let detail: Value = serde_json::from_str(&entry.detail).unwrap();
+            (entry.at_ms, entry.actor.as_str(), entry.action.as_str(), entry.subject.as_str(), detail)
+        })
+        .collect();
+    let selection = json!({
+        "kind": "k", "error_class": null, "cause": null, "died_on": null, "since_ms": null, "until_ms": null,
+    });
+    let started = json!({
+        "selection": selection, "version": "h@1.0.0", "members": 2, "reason": "mended", "override_reason": "as told",
+        "rate": "20/s", "probe": false,
+    });
+    let expected = [
+        (6, "jo", "bulk_replay.resume", "1", json!({})),
+        (5, "ann", "bulk_replay.stop", "1", json!({})),
+        (3, "jo", "bulk_replay.start", "1", started),
+    ];
+    assert_eq!(acts, expected);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 
 mod audit;
 mod bulk;
+mod bulk_preview;
 mod dead_letters;
 mod depths;
 mod effects;

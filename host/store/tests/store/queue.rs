@@ -113,8 +113,8 @@ impl Queue {
         claim.jobs.pop().expect("a job that can be leased")
     }
 
-    /// Begins and completes the step `send` of an attempt.
-    pub async fn apply_step(&self, token: FencingToken, effects: Vec<Effect>, now_ms: TimestampMs) {
+    /// Begins the step `send` of an attempt.
+    pub async fn begin_step(&self, token: FencingToken, now_ms: TimestampMs) -> StepName {
         let name = StepName::new("send").unwrap();
         let begin = BeginStep {
             token,
@@ -125,6 +125,12 @@ impl Queue {
             now_ms,
         };
         self.store.begin_step(begin).await.unwrap();
+        name
+    }
+
+    /// Begins and completes the step `send` of an attempt.
+    pub async fn apply_step(&self, token: FencingToken, effects: Vec<Effect>, now_ms: TimestampMs) {
+        let name = self.begin_step(token, now_ms).await;
         let ended = self.store.complete_step(token, name, b"sent".to_vec(), effects, now_ms).await.unwrap();
         assert_eq!(ended, StepEnded::Recorded);
     }
