@@ -119,3 +119,17 @@ async fn i4_what_a_dead_jobs_steps_made_is_kept_for_its_replay_and_dropped_with_
     assert_eq!(queue.store.rehearsable(letter).await.unwrap().unwrap().kept, []);
     assert_eq!(enqueued(&queue).await, []);
 }
+
+#[tokio::test]
+async fn i4_a_store_lists_its_keys_page_by_page() {
+    let queue = Queue::new().await;
+    queue.enqueue_one(0).await;
+    let claimed = queue.lease(0).await;
+    let mut done = settlement(&claimed, complete(), 10);
+    done.effects = (0..101).map(|number| set(&format!("{number:03}"), b"")).collect();
+    queue.settle(done).await;
+    let (first, next) = queue.store.list_value_keys("s", None).await.unwrap();
+    assert_eq!((first.len(), first[0].as_str(), first[99].as_str()), (100, "000", "099"));
+    let (rest, none) = queue.store.list_value_keys("s", next).await.unwrap();
+    assert_eq!((rest, none), (vec!["100".to_owned()], None));
+}
