@@ -1,15 +1,14 @@
 //! R2 to R8 and D5 on the store: what is refused, what goes back into the queue, and what is on record of it.
 
 use leasehold_domain::{
-    DeadLetterId, Digest, Effect, HandlerName, HandlerVersion, JobId, JobState, Lane, ReplayId, StepName,
-    replay::ReplayRefusal,
+    DeadLetterId, Digest, Effect, HandlerVersion, JobId, JobState, Lane, ReplayId, StepName, replay::ReplayRefusal,
 };
 use leasehold_store::{
     AuditFilter, BeginStep, EnqueueJob, ReplayAnswer, ReplayRequest, Resolution, Revealed, Settled, StepBegun,
     StoredVersion,
 };
 
-use crate::queue::{PRIORITY_STEP_MS, Queue, complete, die, keyed_job, settlement};
+use crate::queue::{Queue, complete, die, keyed_job, replay, settlement};
 
 const LETTER: DeadLetterId = DeadLetterId(1);
 
@@ -21,23 +20,8 @@ fn step(name: &str) -> StepName {
     StepName::new(name).unwrap()
 }
 
-/// A replay of the first dead letter as most operators ask for it.
 fn request(now_ms: i64) -> ReplayRequest {
-    ReplayRequest {
-        dead_letter: LETTER,
-        handler: HandlerName::new("h").unwrap(),
-        version: None,
-        damaged: Vec::new(),
-        actor: "ann".into(),
-        reason: "it is fixed".into(),
-        override_reason: None,
-        payload: None,
-        resolutions: Vec::new(),
-        begin_again: false,
-        bulk_replay: None,
-        now_ms,
-        priority_step_ms: PRIORITY_STEP_MS,
-    }
+    ReplayRequest { actor: "ann".into(), ..replay(LETTER, now_ms) }
 }
 
 impl Queue {
@@ -111,7 +95,7 @@ async fn r4_a_replayed_job_has_its_id_key_and_payload_and_its_record_says_who_re
     let record = queue.store.job(JobId(1)).await.unwrap().unwrap();
     let replay = &record.replays[0];
     let said = (replay.actor.as_str(), replay.reason.as_str(), replay.at_ms, replay.version.as_str(), replay.digest);
-    assert_eq!(said, ("ann", "it is fixed", 30, "h@1.1.0", Digest::of(b"fixed")));
+    assert_eq!(said, ("ann", "again", 30, "h@1.1.0", Digest::of(b"fixed")));
     let (before, after) = replay.payload_digests.as_ref().expect("digests");
     assert_eq!((before, replay.payload_corrected), (after, false));
     assert_eq!(Some(after), record.payload_digest.as_ref());
@@ -198,23 +182,14 @@ async fn r7_a_rehearsal_reads_what_a_replay_would_find_and_of_one_that_was_repla
     let sent = EnqueueJob { metadata: vec![("tenant".into(), "7".into())], ..keyed_job("k", "order-1", b"original") };
     queue.enqueue(vec![EnqueueJob { lane: Some(Lane::new("l").unwrap()), ..sent }], 5).await;
     let claimed = queue.lease(6).await;
-    let begin = BeginStep {
-        token: claimed.token,
-        name: step("charge"),
-        fingerprint: Vec::new(),
-        others_running: Vec::new(),
-        take_over: false,
-        now_ms: 6,
-    };
-    queue.store.begin_step(begin).await.unwrap();
     let kept = Effect::Set { store: "s".into(), key: "a".into(), value: b"v".to_vec() };
-    queue.store.complete_step(claimed.token, step("charge"), Vec::new(), vec![kept.clone()], 7).await.unwrap();
+    queue.apply_step(claimed.token, vec![kept.clone()], 7).await;
     queue.settle(settlement(&claimed, die(), 10)).await;
     let found = queue.store.rehearsable(LETTER).await.unwrap().expect("the dead letter");
     assert_eq!((found.job, found.kind.as_str(), found.lane.as_deref()), (JobId(1), "k", Some("l")));
     assert_eq!((found.state.as_str(), found.attempt.0, found.replays, found.enqueued_at_ms), ("open", 1, 0, 5));
     assert_eq!((found.key.as_str(), found.payload.as_deref()), ("order-1", Some(&b"original"[..])));
-    assert_eq!((found.metadata, found.kept), (vec![("tenant".into(), "7".into())], vec![("charge".into(), kept)]));
+    assert_eq!((found.metadata, found.kept), (vec![("tenant".into(), "7".into())], vec![("send".into(), kept)]));
     queue.activate_fixed().await;
     queue.replay(request(30)).await;
     let found = queue.store.rehearsable(LETTER).await.unwrap().expect("the dead letter");
