@@ -122,3 +122,34 @@ impl<'a> Transaction<'a> {
         self.moved.take();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+
+    #[test]
+    fn q17_what_a_transaction_has_moved_counts_before_and_after_it_is_written() {
+        let (store, options, _directory) = fixtures::open();
+        store.close();
+        let connection = Connection::open(options.database()).unwrap();
+        let moved = RefCell::default();
+        let transaction = Transaction::new(&connection, &moved);
+        let counts = || (transaction.depth().unwrap(), transaction.untrimmed().unwrap());
+        for _ in 0..3 {
+            transaction.came("k", Standing::Ready);
+        }
+        transaction.count_untrimmed(5);
+        assert_eq!(counts(), (3, 5));
+        transaction.write_counts().unwrap();
+        assert_eq!(counts(), (3, 5));
+        transaction.moved("k", Standing::Ready, Standing::Leased);
+        transaction.came("l", Standing::Waiting);
+        transaction.count_untrimmed(-1);
+        assert_eq!(counts(), (4, 4));
+        transaction.left("k", Standing::Leased);
+        assert_eq!(counts(), (3, 4));
+        transaction.forget_counts();
+        assert_eq!(counts(), (3, 5));
+    }
+}
