@@ -30,7 +30,7 @@ use world::World;
 
 /// How many steps a run has before it is drained.
 const STEPS: u32 = 300;
-const FIXED_SEEDS: u64 = 40;
+const FIXED_SEEDS: u64 = 50;
 const FRESH_SEEDS: u64 = 10;
 
 /// What the fixed seeds have to meet; else the simulation proves nothing of it.
