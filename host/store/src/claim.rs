@@ -230,7 +230,7 @@ fn claim(transaction: &Transaction<'_>, request: &ClaimRequest) -> Result<Taken,
     let mut lanes: Vec<_> = request.kinds.iter().map(LanesOfKind::new).collect();
     let mut taken = Taken { rows: Vec::new(), used_up: 0, cut_short: false };
     for _ in 0..ROUNDS {
-        let mut moved = 0;
+        let mut has_moved = false;
         for candidate in first_in_line(transaction, request, &serving, &room)? {
             let kind = &request.kinds[candidate.kind];
             if room[candidate.kind] == 0 || taken.rows.len() == request.max {
@@ -253,9 +253,9 @@ fn claim(transaction: &Transaction<'_>, request: &ClaimRequest) -> Result<Taken,
                 }
                 Leased::KeepsItsPlace => return Ok(taken),
             }
-            moved += 1;
+            has_moved = true;
         }
-        if moved == 0 || taken.rows.len() == request.max {
+        if !has_moved || taken.rows.len() == request.max {
             return Ok(taken);
         }
     }

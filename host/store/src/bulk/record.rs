@@ -136,9 +136,7 @@ impl Store {
                 .optional()?
                 .transpose()?;
             let Some(mut record) = found else { return Ok(None) };
-            if record.refused > 0 {
-                record.refusals = refusals(connection, id)?;
-            }
+            record.refusals = refusals(connection, id)?;
             Ok(Some(record))
         })
         .await
