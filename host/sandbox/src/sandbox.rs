@@ -19,7 +19,7 @@ use crate::{
     engine::{self, PoolLimits},
     inspect, invoke, prepare,
     stop::{StopSwitch, Stopper},
-    threads::{CompileThread, GuestRuntime},
+    threads::{Compiler, GuestRuntime},
 };
 
 /// How long the self-test lets a loop run, and how long it waits for its end.
@@ -57,7 +57,7 @@ struct Parts {
     component_max_bytes: usize,
     files: CompiledFiles,
     guests: GuestRuntime,
-    compiler: CompileThread,
+    compiler: Compiler,
     /// Components are tried out one at a time, so that this never takes more than the pool's spare places.
     trying_out: Mutex<()>,
 }
@@ -76,7 +76,7 @@ impl Sandbox {
         let engine = engine::start(&limits)?;
         let files = CompiledFiles::open(config.compiled_directory, &engine)?;
         let guests = GuestRuntime::new()?;
-        let compiler = CompileThread::start()?;
+        let compiler = Compiler::start()?;
         self_test(&engine, &guests, &compiler)?;
         Ok(Self(Arc::new(Parts {
             engine,
@@ -147,7 +147,7 @@ impl Sandbox {
 }
 
 /// Runs an endless loop against a deadline. The caller may be on another runtime's thread, so it waits on a channel.
-fn self_test(engine: &Engine, guests: &GuestRuntime, compiler: &CompileThread) -> Result<(), SandboxError> {
+fn self_test(engine: &Engine, guests: &GuestRuntime, compiler: &Compiler) -> Result<(), SandboxError> {
     let failed = |message: &str| SandboxError::SelfTest { message: message.to_owned() };
     let (sender, receiver) = mpsc::channel();
     let (engine, compiler) = (engine.clone(), compiler.clone());

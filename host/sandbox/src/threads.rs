@@ -51,14 +51,14 @@ impl Drop for GuestRuntime {
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// The compiler: one component after the other.
+/// Compiles on threads of its own, one component after the other.
 #[derive(Clone)]
-pub(crate) struct CompileThread(mpsc::Sender<Work>);
+pub(crate) struct Compiler(mpsc::Sender<Work>);
 
-impl CompileThread {
+impl Compiler {
     pub(crate) fn start() -> Result<Self, SandboxError> {
-        let threads = |source| SandboxError::Threads { what: "the compiler's threads", source };
-        let pool = compile_pool().map_err(threads)?;
+        let failed = |source| SandboxError::Threads { what: "the compiler's threads", source };
+        let pool = compile_pool().map_err(failed)?;
         let (sender, receiver) = mpsc::channel::<Work>();
         thread::Builder::new()
             .name("leasehold-compile".into())
@@ -68,11 +68,11 @@ impl CompileThread {
                     pool.install(work);
                 }
             })
-            .map_err(threads)?;
+            .map_err(failed)?;
         Ok(Self(sender))
     }
 
-    /// Runs work on the thread; nothing comes back when the work panicked.
+    /// Runs work on those threads; nothing comes back when the work panicked.
     pub(crate) async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let (sender, receiver) = oneshot::channel();
         let work = move || {
@@ -123,21 +123,21 @@ mod tests {
         let before = nice();
         let guests = GuestRuntime::new().unwrap();
         assert_eq!(guests.handle().spawn(async { nice() }).await.unwrap(), GUEST_NICE);
-        let compiler = CompileThread::start().unwrap();
+        let compiler = Compiler::start().unwrap();
         assert_eq!(compiler.run(nice).await, Some(COMPILER_NICE));
         assert_eq!(nice(), before);
     }
 
     #[tokio::test]
     async fn h4_the_compiler_leaves_half_of_the_cores_alone() {
-        let compiler = CompileThread::start().unwrap();
+        let compiler = Compiler::start().unwrap();
         let threads = compiler.run(rayon::current_num_threads).await.unwrap();
         assert!(threads == 1 || threads * 2 <= cores(), "{threads} of {}", cores());
     }
 
     #[tokio::test]
     async fn h3_a_panic_of_the_compiler_ends_one_component_alone() {
-        let compiler = CompileThread::start().unwrap();
+        let compiler = Compiler::start().unwrap();
         assert_eq!(compiler.run(|| -> i32 { panic!("a defect of the compiler") }).await, None);
         assert_eq!(compiler.run(|| 1).await, Some(1));
     }
