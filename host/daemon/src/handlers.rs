@@ -224,7 +224,9 @@ impl Daemon {
     pub async fn reload(&self, actor: &str) -> Result<(), ReloadError> {
         let _one_at_a_time = self.changing_handlers.lock().await;
         let before = self.in_force();
-        let config = Config::load(&before.config.path)?;
+        let path = before.config.path.clone();
+        // It reads files, those of secrets too, which may lie on a file system that hangs.
+        let config = off_thread(move || Config::load(&path)).await?;
         refuse_what_needs_a_restart(&before.config, &config)?;
         let versions = self.store.versions().await?;
         let config = Arc::new(config);

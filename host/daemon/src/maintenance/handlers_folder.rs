@@ -115,8 +115,9 @@ async fn until_back(path: &Path) -> notify::Result<()> {
 impl Folder {
     /// Looks at all files, at the start and when events were lost.
     async fn scan(&mut self) {
-        let paths = fs::read_dir(&self.path).map(|entries| entries.flatten().map(|entry| entry.path()).collect());
-        let mut paths: Vec<_> = paths.unwrap_or_default();
+        let folder = self.path.clone();
+        let look = move || fs::read_dir(folder).map(|entries| entries.flatten().map(|entry| entry.path()).collect());
+        let mut paths: Vec<_> = off_thread(look).await.unwrap_or_default();
         paths.sort();
         for path in paths {
             self.consider(&path).await;
