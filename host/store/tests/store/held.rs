@@ -1,10 +1,9 @@
 //! What can't run keeps back nothing that could: suspects that wait for one another, replays while there is no current
 //! version, and jobs that only the reaper has to do with.
 
-use leasehold_domain::{Cause, DeadLetterId, Digest, HandlerVersion, JobId, StepName, Verdict, verdict::SUSPECT_AFTER};
+use leasehold_domain::{Cause, DeadLetterId, Digest, HandlerVersion, JobId, Verdict, verdict::SUSPECT_AFTER};
 use leasehold_store::{
-    BeginStep, Claimed, EnqueueJob, KindClaim, ReplayAnswer, ReplayRequest, Settled, Settlement, StepEnded,
-    StoredVersion,
+    Claimed, EnqueueJob, KindClaim, ReplayAnswer, ReplayRequest, Settled, Settlement, StepEnded, StoredVersion,
 };
 
 use crate::queue::{Queue, complete, die, id, job, kind, lane_job, replay, retry, settlement};
@@ -141,16 +140,7 @@ async fn i4_a_completion_that_comes_after_the_jobs_end_keeps_nothing_that_could_
         let queue = Queue::new().await;
         queue.enqueue_one(0).await;
         let first = queue.lease(0).await;
-        let name = StepName::new("send").unwrap();
-        let begin = BeginStep {
-            token: first.token,
-            name: name.clone(),
-            fingerprint: Vec::new(),
-            others_running: Vec::new(),
-            take_over: true,
-            now_ms: 1,
-        };
-        queue.store.begin_step(begin).await.unwrap();
+        let name = queue.begin_step(first.token, 1).await;
         queue.settle(settlement(&first, verdict, 2)).await;
         let effect = leasehold_domain::Effect::Set { store: "s".into(), key: "k".into(), value: b"v".to_vec() };
         let ended = queue.store.complete_step(first.token, name, b"sent".to_vec(), vec![effect], 3).await.unwrap();

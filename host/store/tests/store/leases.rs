@@ -1,9 +1,9 @@
 //! Q4 to Q7 and Q10 on the store: attempts, beats, expiry, fences and the move to the dead letters.
 
-use leasehold_domain::{AttemptNumber, FencingToken, StepName};
+use leasehold_domain::{AttemptNumber, FencingToken};
 use leasehold_store::{Beat, BeginStep, Claimed, KindClaim, Settled, Settlement, StepBegun};
 
-use crate::queue::{LEASE_MAX_MS, Queue, VISIBILITY_MS, complete, die, kind, retry, settlement};
+use crate::queue::{self, LEASE_MAX_MS, Queue, VISIBILITY_MS, complete, die, kind, retry, settlement};
 
 fn beat(claimed: &Claimed, lease_expires_at_ms: i64) -> Beat {
     Beat { token: claimed.token, lease_expires_at_ms }
@@ -148,14 +148,8 @@ async fn q7_no_step_begins_under_a_lost_lease() {
     let queue = Queue::new().await;
     queue.enqueue_one(0).await;
     let first = queue.lease(0).await;
-    let begin = |claimed: &Claimed, now_ms| BeginStep {
-        token: claimed.token,
-        name: StepName::new("send").unwrap(),
-        fingerprint: Vec::new(),
-        others_running: Vec::new(),
-        take_over: true,
-        now_ms,
-    };
+    let begin =
+        |claimed: &Claimed, now_ms| BeginStep { take_over: true, ..queue::begin(claimed.token, "send", now_ms) };
     // Run out, although nobody has looked yet.
     assert_eq!(queue.store.begin_step(begin(&first, VISIBILITY_MS)).await.unwrap(), StepBegun::LeaseLost);
     queue.settle(settlement(&first, retry(10), 10)).await;

@@ -115,17 +115,9 @@ impl Queue {
 
     /// Begins the step `send` of an attempt.
     pub async fn begin_step(&self, token: FencingToken, now_ms: TimestampMs) -> StepName {
-        let name = StepName::new("send").unwrap();
-        let begin = BeginStep {
-            token,
-            name: name.clone(),
-            fingerprint: Vec::new(),
-            others_running: Vec::new(),
-            take_over: false,
-            now_ms,
-        };
-        self.store.begin_step(begin).await.unwrap();
-        name
+        let begin = begin(token, "send", now_ms);
+        self.store.begin_step(begin.clone()).await.unwrap();
+        begin.name
     }
 
     /// Begins and completes the step `send` of an attempt.
@@ -232,6 +224,18 @@ pub const fn retry(visible_at_ms: TimestampMs) -> Verdict {
 /// The job dies.
 pub const fn die() -> Verdict {
     Verdict::Die { cause: Cause::Poison, cooldown_until_ms: None }
+}
+
+/// The begin of a step that is not taken over from anybody.
+pub fn begin(token: FencingToken, name: &str, now_ms: TimestampMs) -> BeginStep {
+    BeginStep {
+        token,
+        name: StepName::new(name).unwrap(),
+        fingerprint: Vec::new(),
+        others_running: Vec::new(),
+        take_over: false,
+        now_ms,
+    }
 }
 
 /// The replay of a dead letter onto the current version.

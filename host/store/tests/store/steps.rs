@@ -3,21 +3,14 @@
 use leasehold_domain::{AttemptNumber, FencingToken, JobId, StepName};
 use leasehold_store::{BeginStep, Claimed, StepBegun, StepEnded};
 
-use crate::queue::{Queue, retry, settlement};
+use crate::queue::{self, Queue, retry, settlement};
 
 fn name() -> StepName {
     StepName::new("charge").unwrap()
 }
 
 fn begin(token: FencingToken, now_ms: i64) -> BeginStep {
-    BeginStep {
-        token,
-        name: name(),
-        fingerprint: b"10 EUR".to_vec(),
-        others_running: Vec::new(),
-        take_over: false,
-        now_ms,
-    }
+    BeginStep { fingerprint: b"10 EUR".to_vec(), ..queue::begin(token, name().as_str(), now_ms) }
 }
 
 fn other_effect(begin: BeginStep) -> BeginStep {
