@@ -16,7 +16,8 @@ pub fn run(options: &GlobalOptions) -> Result<(), Failure> {
     let failed = |code: &'static str, message: String| Failure::Failed { code, message };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_name("leasehold-control")
-        // One, since it never blocks: with two, each handed the other its next step and woke it up for that, for every job.
+        // One, since nothing long is done on it. Two handed each other the next step of every job, and woke each other up
+        // for that.
         .worker_threads(1)
         .enable_all()
         .build()
