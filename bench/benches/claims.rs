@@ -24,6 +24,7 @@ fn main() -> anyhow::Result<()> {
             key_file: directory.path().join("key"),
             durability: Durability::Full,
             wal_autocheckpoint_pages: 8_000,
+            batch_time: StoreOptions::BATCH_TIME,
         };
         let store = Store::open(&options)?;
         let version = HandlerVersion::new("h", "1.0.0")?;

@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use leasehold_domain::{
@@ -60,6 +61,8 @@ pub fn options(directory: &TempDir) -> StoreOptions {
         durability: Durability::Full,
         // Often enough that a kill finds the log at all of its stages.
         wal_autocheckpoint_pages: 200,
+        // A seed repeats its order of writes, however slow the machine is.
+        batch_time: Duration::MAX,
     }
 }
 

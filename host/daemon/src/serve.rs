@@ -215,6 +215,7 @@ fn store_options(config: &Config) -> StoreOptions {
             config::Durability::Normal => Durability::Normal,
         },
         wal_autocheckpoint_pages: config.queue.wal_autocheckpoint_pages,
+        batch_time: StoreOptions::BATCH_TIME,
     }
 }
 

@@ -1,18 +1,26 @@
 //! What the tests within this crate share: a store in a directory of its own, a version that is live, a job and a claim.
 
+use std::time::Duration;
+
 use leasehold_domain::{Digest, HandlerName, HandlerVersion, Kind};
 use tempfile::TempDir;
 
 use crate::{Durability, EnqueueJob, KindClaim, Store, StoreOptions, StoredVersion};
 
-/// An empty store, and what it is opened with.
+/// An empty store, and what it is opened with. However long calls take, those that wait together are one transaction.
 pub(crate) fn open() -> (Store, StoreOptions, TempDir) {
+    open_with_batch_time(Duration::MAX)
+}
+
+/// The same, whose transactions take calls in for that long.
+pub(crate) fn open_with_batch_time(batch_time: Duration) -> (Store, StoreOptions, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let options = StoreOptions {
         directory: directory.path().to_owned(),
         key_file: directory.path().join("key"),
         durability: Durability::Normal,
         wal_autocheckpoint_pages: 1_000,
+        batch_time,
     };
     (Store::open(&options).unwrap(), options, directory)
 }

@@ -61,9 +61,15 @@ pub struct StoreOptions {
     pub durability: Durability,
     /// At how many pages the write-ahead log is moved into the database.
     pub wal_autocheckpoint_pages: u32,
+    /// How long one transaction may take calls in, so that a heartbeat never waits long behind a flood of enqueues. The
+    /// only time of the clock on which the order of writes depends: a test that repeats an order takes the greatest.
+    pub batch_time: Duration,
 }
 
 impl StoreOptions {
+    /// What `batch_time` is in a daemon.
+    pub const BATCH_TIME: Duration = Duration::from_millis(20);
+
     /// The database's file.
     #[must_use]
     pub fn database(&self) -> PathBuf {
@@ -198,8 +204,13 @@ impl Store {
         let thread = |error| OpenError::Io { path: path.display().to_string(), error };
         Ok(Self {
             shared: Arc::new(Shared {
-                writer: Writer::start(writer_connection, Arc::clone(&latest_ms), Arc::clone(&health))
-                    .map_err(thread)?,
+                writer: Writer::start(
+                    writer_connection,
+                    Arc::clone(&latest_ms),
+                    Arc::clone(&health),
+                    options.batch_time,
+                )
+                .map_err(thread)?,
                 readers: Readers::new(path.clone(), READERS, Some(TIME_BOX), Arc::clone(&health)),
                 own_readers: Readers::new(path.clone(), OWN_READERS, None, Arc::clone(&health)),
                 health,

@@ -22,8 +22,6 @@ use crate::{
     transaction::{Moved, Transaction},
 };
 
-/// How long one transaction may take calls in, so that a heartbeat never waits long behind a flood of enqueues.
-const BATCH_TIME: Duration = Duration::from_millis(20);
 /// How far the persisted clock may lag behind the latest time seen.
 const CLOCK_LAG_MS: i64 = 1_000;
 
@@ -150,6 +148,7 @@ impl Writer {
         connection: WriterConnection,
         latest_ms: Arc<AtomicI64>,
         health: Arc<Health>,
+        batch_time: Duration,
     ) -> std::io::Result<Self> {
         let queue = Arc::<Queue>::default();
         let mut worker = Worker {
@@ -159,6 +158,7 @@ impl Writer {
             health,
             moved: RefCell::default(),
             persisted_ms: 0,
+            batch_time,
         };
         let thread = std::thread::Builder::new().name("leasehold-writer".into()).spawn(move || worker.work())?;
         Ok(Self { queue, thread: Mutex::new(Some(thread)) })
@@ -218,6 +218,7 @@ struct Worker {
     /// What the calls of the open transaction have moved so far.
     moved: RefCell<Moved>,
     persisted_ms: i64,
+    batch_time: Duration,
 }
 
 impl Worker {
@@ -291,7 +292,7 @@ impl Worker {
                 return Ok(All::OneFailed);
             }
             self.stands(ran)?;
-            if started.elapsed() > BATCH_TIME {
+            if started.elapsed() > self.batch_time {
                 break;
             }
         }

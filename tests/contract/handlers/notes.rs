@@ -163,7 +163,13 @@ fn d2_a_note_is_redacted_before_it_is_written() {
 fn retain_for_years(daemon: &Daemon, forget: bool) {
     let directory = daemon.data();
     let key_file = directory.join("leasehold.key");
-    let options = StoreOptions { directory, key_file, durability: Durability::Full, wal_autocheckpoint_pages: 1_000 };
+    let options = StoreOptions {
+        directory,
+        key_file,
+        durability: Durability::Full,
+        wal_autocheckpoint_pages: 1_000,
+        batch_time: StoreOptions::BATCH_TIME,
+    };
     let store = Store::open(&options).unwrap();
     let far_ms = 1 << 50;
     let forget_ended_before_ms = if forget { far_ms } else { 0 };

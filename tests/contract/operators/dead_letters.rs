@@ -96,6 +96,7 @@ pub fn retain_for_years(daemon: &Daemon) {
         directory,
         durability: Durability::Full,
         wal_autocheckpoint_pages: 1_000,
+        batch_time: StoreOptions::BATCH_TIME,
     });
     let store = store.unwrap();
     let far_ms = 1 << 50;

@@ -65,6 +65,7 @@ fn claimed(daemon: &Daemon, kind: &str) -> Vec<(i64, Vec<u8>)> {
         directory,
         durability: Durability::Full,
         wal_autocheckpoint_pages: 1_000,
+        batch_time: StoreOptions::BATCH_TIME,
     };
     let store = Store::open(&options).unwrap();
     let request = ClaimRequest {

@@ -86,6 +86,7 @@ fn daemon(config: &Config) -> Daemon {
             Durability::Normal => leasehold_store::Durability::Normal,
         },
         wal_autocheckpoint_pages: config.queue.wal_autocheckpoint_pages,
+        batch_time: StoreOptions::BATCH_TIME,
     });
     let sandbox = Sandbox::new(SandboxConfig {
         slots: 1,

@@ -11,7 +11,7 @@ use leasehold_domain::MemoryRoom;
 use super::*;
 use crate::{
     ClaimRequest, EnqueueJob, Store,
-    fixtures::{go_live, job, open, room},
+    fixtures::{go_live, job, open, open_with_batch_time, room},
 };
 
 fn put(name: &'static str) -> impl FnMut(&Transaction<'_>) -> Result<(), StoreError> {
@@ -128,9 +128,9 @@ async fn q1_a_call_that_loses_the_transaction_is_never_answered_with_success() {
     assert_eq!(names(&store).await, ["kept"]);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn q1_calls_that_wait_together_are_one_commit() {
-    let (store, _, _directory) = open();
+/// How many transactions a call and three others are that come while it runs.
+async fn commits_of_four(batch_time: Duration) -> usize {
+    let (store, _, _directory) = open_with_batch_time(batch_time);
     let commits = count_commits(&store).await;
     let let_go = hold(&store);
     let writer = &store.shared.writer;
@@ -143,8 +143,17 @@ async fn q1_calls_that_wait_together_are_one_commit() {
     };
     let (answers, ()) = tokio::join!(calls, async { let_go.send(()).unwrap() });
     assert!(answers.0.is_ok() && answers.1.is_ok() && answers.2.is_ok());
-    // The holding call began a transaction, which may have closed by the time over it; the rest are together.
-    assert!(commits.load(Ordering::SeqCst) <= 2, "{commits:?}");
+    commits.load(Ordering::SeqCst)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q1_calls_that_wait_together_are_one_commit() {
+    assert_eq!(commits_of_four(Duration::MAX).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q6_a_transaction_takes_no_further_call_in_once_its_time_is_up() {
+    assert_eq!(commits_of_four(Duration::ZERO).await, 4);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -186,7 +195,7 @@ async fn leased_beside_an_enqueue(waits_its_turn: bool) -> usize {
     let calls = async { tokio::join!(biased; store.enqueue(vec![job()], "tests", 0, 1, 100), store.claim(request)) };
     let ((enqueued, claim), ()) = tokio::join!(biased; calls, async { let_go.send(()).unwrap() });
     enqueued.unwrap();
-    assert!(commits.load(Ordering::SeqCst) <= 2, "{commits:?}");
+    assert_eq!(commits.load(Ordering::SeqCst), 1);
     claim.unwrap().jobs.len()
 }
 

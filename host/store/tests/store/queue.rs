@@ -35,6 +35,7 @@ pub fn options(directory: &Path) -> StoreOptions {
         key_file: directory.join("leasehold.key"),
         durability: Durability::Normal,
         wal_autocheckpoint_pages: 1_000,
+        batch_time: StoreOptions::BATCH_TIME,
     }
 }
 
