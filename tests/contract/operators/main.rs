@@ -39,5 +39,6 @@ mod reveal;
 mod roles;
 mod sealing;
 mod tokens;
+mod vanished;
 mod web_pages;
 mod webhooks;

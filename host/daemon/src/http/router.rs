@@ -1,14 +1,19 @@
 //! Joins each operation of the API's table to its handler and puts the check of its access before it.
 
+use std::panic::resume_unwind;
+
 use axum::{
     Router,
+    extract::Request,
     handler::Handler as _,
-    middleware,
-    response::IntoResponse,
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
     routing::{MethodFilter, MethodRouter, on},
 };
 use http::{Method, StatusCode, Uri};
 use leasehold_api::{Operation, Problem};
+use leasehold_store::StoreError;
+use tokio::task::JoinError;
 
 use super::{
     Api, alerts, audit, batch, bulk_replays, caller, dead_letters, handlers, incidents, jobs, kinds, path, refusal,
@@ -21,7 +26,10 @@ pub(super) fn router(api: &Api) -> Router {
     let guard = |operation| middleware::from_fn_with_state((api.clone(), operation), caller::authorize);
     let with_route = |router: Router<Api>, operation: Operation| {
         let route = operation.route();
-        router.route(route.path, endpoint(operation, filter(&route.method)).route_layer(guard(Some(operation))))
+        let endpoint = endpoint(operation, filter(&route.method));
+        let endpoint =
+            if route.method == Method::GET { endpoint } else { endpoint.route_layer(middleware::from_fn(see_through)) };
+        router.route(route.path, endpoint.route_layer(guard(Some(operation))))
     };
     Operation::ALL
         .into_iter()
@@ -88,6 +96,16 @@ fn endpoint(operation: Operation, method: MethodFilter) -> MethodRouter<Api> {
         Operation::Health => on(method, system::health),
         Operation::Readiness => on(method, system::readiness),
         Operation::OpenApi => on(method, system::openapi),
+    }
+}
+
+/// Sees an act through when its caller goes away meanwhile. The queue may have done it by then, and what follows from it
+/// would be left undone: whoever waits for it is not rung, a guest not stopped, a version not served.
+async fn see_through(request: Request, next: Next) -> Response {
+    match tokio::spawn(next.run(request)).await.map_err(JoinError::try_into_panic) {
+        Ok(answer) => answer,
+        Err(Ok(panic)) => resume_unwind(panic),
+        Err(Err(_)) => refusal::Refusal::from(StoreError::Closed).into_response(),
     }
 }
 
