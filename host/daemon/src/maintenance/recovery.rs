@@ -11,9 +11,14 @@ use tokio::task::JoinSet;
 use super::reaper::end_without_worker;
 use crate::{daemon::Daemon, stop_marker};
 
-/// The leases that the process before left behind. They are read before this one takes any.
+/// The leases that the process before left behind. They are read before this one takes any. The reaper leaves them alone,
+/// however long their end takes: it knows nothing of who is to blame.
 pub(crate) async fn orphaned(daemon: &Daemon) -> Result<Vec<LeasedJob>, StoreError> {
-    daemon.store.leases().await
+    let leases = daemon.store.leases().await?;
+    for lease in &leases {
+        daemon.in_hand.take(lease.token);
+    }
+    Ok(leases)
 }
 
 /// Gives back what the process before left behind. A lease whose end can't be written yet hinders no other.
@@ -39,8 +44,6 @@ pub(crate) async fn run(daemon: Arc<Daemon>, orphaned: Vec<LeasedJob>) {
         } else {
             Outcome::DaemonStopped { beside_suspect }
         };
-        // The reaper leaves it alone, however long this takes: it knows nothing of who is to blame.
-        daemon.in_hand.take(lease.token);
         let daemon = Arc::clone(&daemon);
         ends.spawn(async move {
             end_without_worker(&daemon, &lease, outcome, false).await;
