@@ -260,7 +260,7 @@ impl World {
             0..=11 => self.now_ms += self.random.between(1, 200),
             // To the last moment of the next lease, or to its first moment after.
             12..=15 => {
-                if let Some(expiry_ms) = self.surely(async |store| store.next_expiry_ms().await).await {
+                if let Some(expiry_ms) = self.surely(async |store| store.next_expiry_ms(i64::MIN).await).await {
                     self.now_ms = self.now_ms.max(expiry_ms - i64::from(self.random.chance(50)));
                 }
             }

@@ -63,12 +63,12 @@ impl Store {
         .await
     }
 
-    /// When the next lease runs out.
-    pub async fn next_expiry_ms(&self) -> Result<Option<TimestampMs>, StoreError> {
-        self.ask_for_daemon(|connection| {
+    /// When the first of the leases runs out that are to run out after a time.
+    pub async fn next_expiry_ms(&self, after_ms: TimestampMs) -> Result<Option<TimestampMs>, StoreError> {
+        self.ask_for_daemon(move |connection| {
             Ok(connection
-                .prepare_cached("SELECT min(lease_expires_at) FROM jobs WHERE state = 2")?
-                .query_row([], |row| row.get(0))?)
+                .prepare_cached("SELECT min(lease_expires_at) FROM jobs WHERE state = 2 AND lease_expires_at > ?1")?
+                .query_row([after_ms], |row| row.get(0))?)
         })
         .await
     }

@@ -149,7 +149,7 @@ async fn do_everything_hot(store: &Store) {
     store.settle(settlement(leased[0].token, die, 40)).await.unwrap();
     store.settle(settlement(leased[1].token, Verdict::Release { visible_at_ms: 50 }, 40)).await.unwrap();
     let leased = claim(store, 60).await.jobs;
-    store.next_expiry_ms().await.unwrap();
+    store.next_expiry_ms(0).await.unwrap();
     store.expired_leases(5_000, 10).await.unwrap();
     store.leases().await.unwrap();
     store.contents(leased[0].token).await.unwrap();

@@ -21,7 +21,7 @@ use crate::{
 /// How many leases are taken at a time, besides those that are in hand.
 const BATCH: usize = 100;
 /// How long the reaper rests after the queue failed, or while all that ran out is in hand.
-const REST: Duration = Duration::from_secs(1);
+const REST_MS: i64 = 1_000;
 /// The longest sleep; only a safeguard, since a lease that is taken rings.
 const SLEEP_MAX_MS: i64 = 60_000;
 
@@ -107,16 +107,14 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
         let reaped = reap(&daemon).await;
         trouble.note("looking for expired leases", &reaped);
         if reaped.is_err() {
-            tokio::time::sleep(REST).await;
+            tokio::time::sleep(Duration::from_millis(REST_MS.unsigned_abs())).await;
         }
     }
 }
 
 async fn reap(daemon: &Arc<Daemon>) -> Result<(), StoreError> {
     let now_ms = daemon.now_ms();
-    daemon.next_reap.begin_to_look();
-    let found_ms = daemon.store.next_expiry_ms().await?.unwrap_or(i64::MAX);
-    let due_ms = daemon.next_reap.found(found_ms);
+    let due_ms = next_expiry_ms(daemon, i64::MIN).await?;
     if due_ms > now_ms {
         wait(daemon, daemon.clock.instant_at(due_ms.min(now_ms + SLEEP_MAX_MS))).await;
         return Ok(());
@@ -129,12 +127,21 @@ async fn reap(daemon: &Arc<Daemon>) -> Result<(), StoreError> {
     };
     let new: Vec<_> = expired.into_iter().filter(is_new).collect();
     if new.is_empty() {
-        wait(daemon, Instant::now() + REST).await;
+        // Another lease may run out while those that have are in hand.
+        let due_ms = next_expiry_ms(daemon, now_ms).await?;
+        wait(daemon, daemon.clock.instant_at(due_ms.min(daemon.now_ms() + REST_MS))).await;
     }
     for lease in new {
         tokio::spawn(expire(Arc::clone(daemon), lease));
     }
     Ok(())
+}
+
+/// When the first of the leases runs out that are to run out after a time, those that are taken meanwhile among them.
+async fn next_expiry_ms(daemon: &Daemon, after_ms: TimestampMs) -> Result<TimestampMs, StoreError> {
+    daemon.next_reap.begin_to_look();
+    let found_ms = daemon.store.next_expiry_ms(after_ms).await?;
+    Ok(daemon.next_reap.found(found_ms.unwrap_or(i64::MAX)))
 }
 
 async fn wait(daemon: &Daemon, until: Instant) {

@@ -97,7 +97,9 @@ async fn q6_a_beat_that_came_before_saves_the_lease_from_the_reaper() {
     let before = queue.contents();
     assert_eq!(queue.settle(expired(VISIBILITY_MS)).await, Settled::LeaseLost);
     assert_eq!(queue.contents(), before);
-    assert_eq!(queue.store.next_expiry_ms().await.unwrap(), Some(2_000));
+    assert_eq!(queue.store.next_expiry_ms(0).await.unwrap(), Some(2_000));
+    assert_eq!(queue.store.next_expiry_ms(1_999).await.unwrap(), Some(2_000));
+    assert_eq!(queue.store.next_expiry_ms(2_000).await.unwrap(), None);
     assert_eq!(queue.settle(expired(2_000)).await, Settled::Applied { ended: None, dead_letter: None });
 }
 

@@ -78,7 +78,7 @@ async fn q14_a_step_of_the_wall_moves_no_delay_and_no_lease() {
     for wall_ms in [AHEAD_MS + DAY_MS, AHEAD_MS - DAY_MS] {
         assert_eq!(claimable(&queue, wall_ms, 499).await, 0);
         assert!(queue.store.expired_leases(VISIBILITY_MS - 1, 10).await.unwrap().is_empty());
-        assert_eq!(queue.store.next_expiry_ms().await.unwrap(), Some(VISIBILITY_MS));
+        assert_eq!(queue.store.next_expiry_ms(0).await.unwrap(), Some(VISIBILITY_MS));
     }
     assert_eq!(claimable(&queue, AHEAD_MS - DAY_MS, 500).await, 1);
 }
