@@ -135,11 +135,20 @@ fn in_savepoint<T>(
     if transaction.is_autocommit() {
         return result;
     }
-    if result.is_err() {
+    if let Err(error) = end_savepoint(transaction, result.is_err()) {
+        // Half of the call may stand, so nothing of the transaction is kept.
+        let _ = transaction.execute_batch("ROLLBACK");
+        return Err(error);
+    }
+    result
+}
+
+fn end_savepoint(transaction: &Transaction<'_>, has_failed: bool) -> Result<(), StoreError> {
+    if has_failed {
         transaction.prepare_cached("ROLLBACK TO call")?.execute([])?;
     }
     transaction.prepare_cached("RELEASE call")?.execute([])?;
-    result
+    Ok(())
 }
 
 impl Writer {
@@ -239,8 +248,11 @@ impl Worker {
         !waiting.is_empty()
     }
 
-    fn next(&self) -> Option<Box<dyn Call>> {
-        self.queue.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    /// The next call. The last of a transaction whose time is up is one that no lease depends on, so that those on which
+    /// one does can't keep the others back for ever.
+    fn next(&self, is_last: bool) -> Option<Box<dyn Call>> {
+        let mut waiting = self.queue.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_last { waiting.usual.pop_front() } else { waiting.pop() }
     }
 
     fn run_batch(&mut self) {
@@ -284,7 +296,8 @@ impl Worker {
     /// happened; on an error the transaction as such has failed.
     fn run_calls(&mut self, calls: &mut Vec<Box<dyn Call>>) -> Result<All, StoreError> {
         let started = Instant::now();
-        while let Some(mut call) = self.next() {
+        let mut is_last = false;
+        while let Some(mut call) = self.next(is_last) {
             let ran = call.run(&self.transaction()?, Guard::Transaction);
             calls.push(call);
             if matches!(ran, Ran::Failed) {
@@ -292,9 +305,10 @@ impl Worker {
                 return Ok(All::OneFailed);
             }
             self.stands(ran)?;
-            if started.elapsed() > self.batch_time {
+            if is_last {
                 break;
             }
+            is_last = started.elapsed() > self.batch_time;
         }
         self.commit()?;
         Ok(All::Done)

@@ -6,6 +6,7 @@ use std::sync::{
     mpsc,
 };
 
+use futures_util::future::join_all;
 use leasehold_domain::MemoryRoom;
 
 use super::*;
@@ -128,6 +129,24 @@ async fn q1_a_call_that_loses_the_transaction_is_never_answered_with_success() {
     assert_eq!(names(&store).await, ["kept"]);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q1_a_call_that_can_not_be_undone_alone_takes_the_transaction_with_it() {
+    let (store, _, _directory) = open();
+    let let_go = hold(&store);
+    let writer = &store.shared.writer;
+    let half_done = |connection: &Transaction<'_>| -> Result<(), StoreError> {
+        put("half done")(connection)?;
+        // Nothing is left to go back to.
+        connection.execute_batch("RELEASE call")?;
+        put("first")(connection)
+    };
+    let calls =
+        async { tokio::join!(writer.call(Urgency::Usual, put("first")), writer.call(Urgency::Usual, half_done)) };
+    let ((first, failed), ()) = tokio::join!(calls, async { let_go.send(()).unwrap() });
+    assert!(first.is_ok() && failed.is_err());
+    assert_eq!(names(&store).await, ["first"]);
+}
+
 /// How many transactions a call and three others are that come while it runs.
 async fn commits_of_four(batch_time: Duration) -> usize {
     let (store, _, _directory) = open_with_batch_time(batch_time);
@@ -152,34 +171,46 @@ async fn q1_calls_that_wait_together_are_one_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn q6_a_transaction_takes_no_further_call_in_once_its_time_is_up() {
-    assert_eq!(commits_of_four(Duration::ZERO).await, 4);
+async fn q6_a_transaction_whose_time_is_up_takes_one_more_call_in_that_no_lease_depends_on() {
+    // The call that ran and the first, the second and the third.
+    assert_eq!(commits_of_four(Duration::ZERO).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q6_calls_on_which_leases_depend_never_keep_the_others_back_for_ever() {
+    let lease = (Urgency::Lease, "lease");
+    let usual = (Urgency::Usual, "usual");
+    let calls = [lease, lease, lease, lease, usual, usual];
+    assert_eq!(order_of(Duration::ZERO, calls).await, ["usual", "lease", "usual", "lease", "lease", "lease"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q6_what_a_lease_depends_on_goes_before_the_rest() {
-    let (store, _, _directory) = open();
-    let order = Arc::<Mutex<Vec<String>>>::default();
+    let calls = [
+        (Urgency::Usual, "enqueue"),
+        (Urgency::Lease, "heartbeat"),
+        (Urgency::Usual, "expiries"),
+        (Urgency::Lease, "settlement"),
+    ];
+    assert_eq!(order_of(Duration::MAX, calls).await, ["heartbeat", "settlement", "enqueue", "expiries"]);
+}
+
+/// In which order calls run that come in their order while another runs.
+async fn order_of<const N: usize>(batch_time: Duration, calls: [(Urgency, &'static str); N]) -> Vec<&'static str> {
+    let (store, _, _directory) = open_with_batch_time(batch_time);
+    let order = Arc::<Mutex<Vec<&'static str>>>::default();
     let let_go = hold(&store);
-    let writer = &store.shared.writer;
-    let noting = |name: &'static str| {
+    let made = calls.map(|(urgency, name)| {
         let order = Arc::clone(&order);
-        move |_: &Transaction<'_>| {
-            order.lock().unwrap().push(name.to_owned());
+        let note = move |_: &Transaction<'_>| {
+            order.lock().unwrap().push(name);
             Ok(())
-        }
-    };
-    let calls = async {
-        tokio::join!(
-            writer.call(Urgency::Usual, noting("enqueue")),
-            writer.call(Urgency::Lease, noting("heartbeat")),
-            writer.call(Urgency::Usual, noting("expiries")),
-            writer.call(Urgency::Lease, noting("settlement")),
-        )
-    };
-    let (answers, ()) = tokio::join!(calls, async { let_go.send(()).unwrap() });
-    assert!(answers.0.is_ok() && answers.1.is_ok() && answers.2.is_ok() && answers.3.is_ok());
-    assert_eq!(*order.lock().unwrap(), ["heartbeat", "settlement", "enqueue", "expiries"]);
+        };
+        store.shared.writer.call(urgency, note)
+    });
+    let (answers, ()) = tokio::join!(biased; join_all(made), async { let_go.send(()).unwrap() });
+    assert!(answers.iter().all(Result::is_ok));
+    Arc::into_inner(order).unwrap().into_inner().unwrap()
 }
 
 /// How many jobs a claim leases that waits together with the enqueue of one.
