@@ -22,6 +22,9 @@ use crate::{
 
 /// How many due jobs a claim makes ready at the most.
 const PROMOTE_BATCH: usize = 1_000;
+/// How many bytes of payloads a claim takes in at the most, but for what its last job has beyond that. They are read in one
+/// transaction and opened at once, which no lease should have to wait for.
+const PAYLOADS_MAX_BYTES: usize = 4 << 20;
 /// How many heads of a kind with lanes a claim looks at, at least.
 const LANE_HEADS: usize = 256;
 /// How many times a claim looks for more when blocked lanes took the place of candidates.
@@ -229,6 +232,7 @@ fn claim(transaction: &Transaction<'_>, request: &ClaimRequest) -> Result<Taken,
     let mut memory = request.memory;
     let mut lanes: Vec<_> = request.kinds.iter().map(LanesOfKind::new).collect();
     let mut taken = Taken { rows: Vec::new(), used_up: 0, cut_short: false };
+    let mut payloads_bytes = 0;
     for _ in 0..ROUNDS {
         let mut has_moved = false;
         for candidate in first_in_line(transaction, request, &serving, &room)? {
@@ -241,7 +245,11 @@ fn claim(transaction: &Transaction<'_>, request: &ClaimRequest) -> Result<Taken,
                 Leased::Taken(row) => {
                     room[candidate.kind] -= 1;
                     memory.take(kind.memory_bytes);
+                    payloads_bytes += row.payload_sealed.len();
                     taken.rows.push(*row);
+                    if payloads_bytes >= PAYLOADS_MAX_BYTES {
+                        return Ok(taken);
+                    }
                 }
                 Leased::UsedUp => taken.used_up += 1,
                 Leased::LaneBlocked => {}

@@ -15,6 +15,8 @@ use crate::{KindClaim, Store, StoreError, writer::Urgency};
 const COOLDOWN_BATCH: usize = 16;
 /// How many held jobs the end of a cooldown lets go at once; each of them that ends lets the next one go.
 const RELEASE_BATCH: usize = 256;
+/// Of how many lanes one transaction lets jobs go when all lanes are gone through.
+const LANES_BATCH: usize = 16;
 
 /// The lanes of one kind while one transaction leases jobs of it.
 pub(crate) struct LanesOfKind {
@@ -153,18 +155,22 @@ impl Store {
     /// Lets go the first held jobs of every lane. At a start nothing is leased, so nothing else would; after a changed
     /// limit it lets a lane use it.
     pub async fn let_go_held_lanes(&self) -> Result<(), StoreError> {
-        self.shared
-            .writer
-            .call(Urgency::Usual, |connection| {
-                let lanes: Vec<(String, Option<String>)> = connection
-                    .prepare_cached("SELECT DISTINCT kind, lane FROM jobs WHERE held = 1")?
-                    .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
-                    .collect::<Result<_, _>>()?;
-                for (kind, lane) in lanes {
-                    let_go(connection, &kind, lane.as_deref(), RELEASE_BATCH)?;
-                }
-                Ok(())
+        let held: Vec<(String, Option<String>)> = self
+            .ask_for_daemon(|connection| {
+                let mut statement = connection.prepare_cached("SELECT DISTINCT kind, lane FROM jobs WHERE held = 1")?;
+                let lanes = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+                Ok(lanes.collect::<Result<_, _>>()?)
             })
-            .await
+            .await?;
+        for lanes in held.chunks(LANES_BATCH) {
+            let lanes = lanes.to_vec();
+            self.shared
+                .writer
+                .call(Urgency::Usual, move |connection| {
+                    lanes.iter().try_for_each(|(kind, lane)| let_go(connection, kind, lane.as_deref(), RELEASE_BATCH))
+                })
+                .await?;
+        }
+        Ok(())
     }
 }

@@ -129,6 +129,30 @@ async fn q15_a_lane_uses_a_raised_limit_once_what_is_held_of_it_is_let_go() {
     assert_eq!(order(&queue, &of(2), 3).await, [ids[1]]);
 }
 
+#[tokio::test]
+async fn q15_what_is_held_is_let_go_in_all_lanes_however_many_there_are() {
+    let queue = Queue::new().await;
+    let lanes: Vec<_> = (0..33).map(|lane| format!("lane-{lane}")).collect();
+    queue.enqueue(lanes.iter().chain(&lanes).map(|lane| lane_job("k", lane)).collect(), 0).await;
+    let of = |limit| [KindClaim { lane_concurrency: Some(limit), ..kind("k") }];
+    assert_eq!(claim_all(&queue, &of(1), 100, 1).await.0.len(), 33);
+    assert_eq!(queue.number("SELECT count(*) FROM jobs WHERE held = 1"), 33);
+    queue.store.let_go_held_lanes().await.unwrap();
+    assert_eq!(queue.number("SELECT count(*) FROM jobs WHERE held = 1"), 0);
+}
+
+#[tokio::test]
+async fn q5_a_claim_takes_no_further_job_once_it_has_four_megabytes_of_payloads() {
+    let queue = Queue::new().await;
+    let sizes = [3 << 20, 1 << 20, 1, 4 << 20, 1];
+    let jobs = sizes.map(|bytes| EnqueueJob { payload: vec![b' '; bytes], ..job("k") });
+    let ids: Vec<_> = queue.enqueue(jobs.into(), 0).await.iter().map(id).collect();
+    for expected in [&ids[..2], &ids[2..4], &ids[4..]] {
+        let leased = queue.claim(vec![kind("k")], 10, 1).await.jobs;
+        assert_eq!(leased.iter().map(|claimed| claimed.token.job).collect::<Vec<_>>(), expected);
+    }
+}
+
 /// Claims until nothing more is found, as the dispatcher does; answers what was leased and in how many claims.
 async fn claim_all(queue: &Queue, kinds: &[KindClaim], max: usize, now_ms: i64) -> (Vec<JobId>, usize) {
     let (mut leased, mut claims) = (Vec::new(), 0);
