@@ -7,6 +7,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, params, types::ValueRef};
 
 /// How long another program's lock is waited for.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+/// How many bytes of payloads are read at once, but for what the last row has beyond that.
+const PAYLOADS_MAX_BYTES: usize = 1 << 20;
 
 /// Where an outbox is and what its columns are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,7 +118,8 @@ impl OutboxSource {
         Ok(Self { select: select(mapping), mapping: mapping.clone(), connection })
     }
 
-    /// Rows that are not relayed, in their order, from behind a position.
+    /// Rows that are not relayed, in their order, from behind a position: so many at the most, and no further one once their
+    /// payloads have a megabyte together.
     pub fn rows_after(&self, position: i64, max: usize) -> Result<Vec<OutboxRow>, OutboxError> {
         self.read_rows(position, i64::try_from(max).unwrap_or(i64::MAX)).map_err(|error| self.failed(&error))
     }
@@ -138,7 +141,16 @@ impl OutboxSource {
                 priority: row.get(5)?,
             })
         })?;
-        rows.collect()
+        let (mut taken, mut payloads_bytes) = (Vec::new(), 0);
+        for row in rows {
+            let row = row?;
+            payloads_bytes += row.payload.len();
+            taken.push(row);
+            if payloads_bytes >= PAYLOADS_MAX_BYTES {
+                break;
+            }
+        }
+        Ok(taken)
     }
 
     /// Marks rows as relayed, in one transaction. A row that is gone needs no mark.
@@ -375,6 +387,22 @@ mod tests {
         assert_eq!(source.rows_after(0, 2), Ok(vec![first, row(2, "k", &[0, 0xff])]));
         let rest = vec![row(5, "k", b"7"), row(6, "k", b"0.5"), row(7, "", b"")];
         assert_eq!(source.rows_after(2, 10), Ok(rest));
+    }
+
+    #[test]
+    fn f2_no_further_row_is_read_once_there_is_a_megabyte_of_payloads() {
+        let (source, application, _directory) = filled();
+        application
+            .execute_batch(
+                "DELETE FROM outbox;
+                 INSERT INTO outbox (id, kind, payload)
+                 VALUES (1, 'k', zeroblob(600000)), (2, 'k', zeroblob(448576)), (3, 'k', x'00'), (4, 'k', x'00')",
+            )
+            .unwrap();
+        let positions =
+            |after| -> Vec<_> { source.rows_after(after, 10).unwrap().iter().map(|row| row.position).collect() };
+        assert_eq!(positions(0), [1, 2]);
+        assert_eq!(positions(1), [2, 3, 4]);
     }
 
     #[test]
