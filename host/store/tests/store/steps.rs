@@ -76,6 +76,23 @@ async fn i1_an_applied_step_is_found_with_its_result_and_whether_it_meant_the_sa
 }
 
 #[tokio::test]
+async fn i1_a_jobs_record_shows_where_its_steps_stand() {
+    let (queue, claimed) = leased().await;
+    let shown = || async {
+        let record = queue.store.job(claimed.token.job).await.unwrap().expect("the job");
+        let steps = record.steps.into_iter();
+        steps
+            .map(|step| (step.name, step.state, step.begun_by, step.begun_at_ms, step.applied_at_ms))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(shown().await, []);
+    queue.begin(begin(claimed.token, 3)).await;
+    assert_eq!(shown().await, [("charge".to_owned(), "begun".to_owned(), 1, 3, None)]);
+    queue.complete_step(claimed.token).await;
+    assert_eq!(shown().await, [("charge".to_owned(), "applied".to_owned(), 1, 3, Some(5))]);
+}
+
+#[tokio::test]
 async fn i2_a_step_whose_beginner_is_gone_is_in_doubt_and_begins_again_only_where_that_is_allowed() {
     let (queue, first) = leased().await;
     let job = first.token.job;
