@@ -2,10 +2,11 @@
 
 use leasehold_domain::{DeadLetterId, ErrorClass, HandlerVersion, IncidentId, Kind, replay::ReplayRefusal};
 use leasehold_store::{
-    Changed, DeadLetterGroup, Discarded, IncidentChange, IncidentRecord, OpenIncident, Opened, Page, PageEnd,
-    ReplayAnswer, ReplayRequest, Retention, Store,
+    AuditFilter, Changed, DeadLetterGroup, Discarded, IncidentChange, IncidentRecord, OpenIncident, Opened, Page,
+    PageEnd, ReplayAnswer, ReplayRequest, Retention, Store,
 };
 use rusqlite::Connection;
+use serde_json::json;
 
 use crate::queue::{Queue, die, options, replay, settlement};
 
@@ -86,7 +87,7 @@ async fn o2_what_an_open_incident_covers_is_counted_on_it_and_counting_starts_an
     assert_eq!(paged(&queue).await, pairs(&[("a", 1), ("a", 2), ("a", 1)]));
     let last = queue.store.pages(None, 1).await.unwrap().items.remove(0);
     assert_eq!((last.previous_incident, last.incident), (Some(whole), None));
-    let audited = queue.store.audit(leasehold_store::AuditFilter::default(), 10).await.unwrap().items;
+    let audited = queue.store.audit(AuditFilter::default(), 10).await.unwrap().items;
     let actions: Vec<_> = audited.iter().rev().map(|entry| entry.action.as_str()).skip(2).collect();
     assert_eq!(actions, ["incident.open", "incident.open", "incident.close", "incident.close"]);
 }
@@ -172,8 +173,14 @@ async fn r2_a_version_before_the_one_that_an_incident_says_is_fixed_is_refused()
     let refusal =
         ReplayRefusal::NotFixedIn { incident: IncidentId(1), fixed_in: "h@2.0.0".into(), version: "h@1.0.0".into() };
     assert_eq!(queue.store.replay(with_payload(1)).await.unwrap(), ReplayAnswer::Refused(refusal));
-    let of_another_class = queue.store.replay(with_payload(2)).await.unwrap();
-    assert!(matches!(of_another_class, ReplayAnswer::Replayed { .. }), "{of_another_class:?}");
+    let overridden = ReplayRequest { override_reason: Some("it is urgent".into()), ..with_payload(1) };
+    for (replayed, incidents) in [(with_payload(2), json!([])), (overridden, json!([1]))] {
+        let answer = queue.store.replay(replayed).await.unwrap();
+        assert!(matches!(answer, ReplayAnswer::Replayed { .. }), "{answer:?}");
+        let audited = queue.store.audit(AuditFilter::default(), 1).await.unwrap().items.remove(0);
+        let detail: serde_json::Value = serde_json::from_str(&audited.detail).unwrap();
+        assert_eq!(detail["incidents_overridden"], incidents);
+    }
 }
 
 #[tokio::test]
