@@ -97,6 +97,31 @@ async fn i4_what_the_last_attempt_made_comes_after_what_its_steps_did() {
 }
 
 #[tokio::test]
+async fn i4_a_job_sees_what_its_steps_did_with_a_key_in_that_store_alone() {
+    let queue = Queue::new().await;
+    queue.enqueue_one(0).await;
+    let before = Settlement {
+        effects: vec![set("gone", b"0"), set("kept", b"0")],
+        ..settlement(&queue.lease(0).await, complete(), 1)
+    };
+    queue.settle(before).await;
+    let job = queue.enqueue_one(2).await;
+    let claimed = queue.lease(2).await;
+    let elsewhere = || "t".to_owned();
+    let effects = vec![
+        set("a", b"1"),
+        Effect::Set { store: elsewhere(), key: "a".into(), value: b"2".to_vec() },
+        Effect::Delete { store: "s".into(), key: "gone".into() },
+        Effect::Delete { store: elsewhere(), key: "kept".into() },
+    ];
+    queue.apply_step(claimed.token, effects, 3).await;
+    assert_eq!(value(&queue, job, "a").await, Some(b"1".to_vec()));
+    assert_eq!(value(&queue, job, "gone").await, None);
+    assert_eq!(value(&queue, job, "kept").await, Some(b"0".to_vec()));
+    assert_eq!(value(&queue, job, "never").await, None);
+}
+
+#[tokio::test]
 async fn i4_what_an_attempt_without_steps_made_becomes_real_with_its_success() {
     let queue = Queue::new().await;
     let job = queue.enqueue_one(0).await;
