@@ -210,7 +210,7 @@ async fn order_of<const N: usize>(batch_time: Duration, calls: [(Urgency, &'stat
     });
     let (answers, ()) = tokio::join!(biased; join_all(made), async { let_go.send(()).unwrap() });
     assert!(answers.iter().all(Result::is_ok));
-    Arc::into_inner(order).unwrap().into_inner().unwrap()
+    order.lock().unwrap().clone()
 }
 
 /// How many jobs a claim leases that waits together with the enqueue of one.
