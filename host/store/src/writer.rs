@@ -74,7 +74,7 @@ enum Guard {
 enum Ran {
     /// The transaction stands.
     InTransaction,
-    /// The call failed with nothing to undo it alone, so the transaction can't be committed.
+    /// The call failed. With no savepoint to undo it alone, the transaction can't be committed.
     Failed,
     /// The error took the whole transaction with it, or forbids keeping it.
     TransactionLost(StoreError),
@@ -103,7 +103,7 @@ impl<T: Send, F: FnMut(&Transaction<'_>) -> Result<T, StoreError> + Send> Call f
             _ if transaction.is_autocommit() => {
                 Ran::TransactionLost(StoreError::Unexpected("the transaction was rolled back by SQLite".into()))
             }
-            Some(Err(_)) if guard == Guard::Transaction => Ran::Failed,
+            Some(Err(_)) => Ran::Failed,
             _ => Ran::InTransaction,
         }
     }
@@ -111,8 +111,7 @@ impl<T: Send, F: FnMut(&Transaction<'_>) -> Result<T, StoreError> + Send> Call f
     fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
         let answer = match (committed, self.result) {
             // Damage is everybody's answer, in words that say what to do.
-            (Err(error), _) if error.is_damage() => Err(error),
-            (_, Some(Err(error))) | (Err(error), _) => Err(error),
+            (Err(error), _) | (Ok(()), Some(Err(error))) => Err(error),
             (Ok(()), Some(Ok(value))) => Ok(value),
             (Ok(()), None) => Err(StoreError::Closed),
         };

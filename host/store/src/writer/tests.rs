@@ -117,6 +117,51 @@ async fn q1_an_error_that_takes_the_transaction_with_it_fails_one_call_and_the_r
     assert_eq!(names(&store).await, ["first", "second"]);
 }
 
+#[test]
+fn q1_a_store_that_is_let_go_of_has_closed_its_database() {
+    let (store, options, _directory) = open();
+    let log = options.database().with_extension("db-wal");
+    assert!(log.exists());
+    drop(store);
+    // Whoever closes a database last takes its log away.
+    assert!(!log.exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q1_what_follows_a_call_that_lost_the_transaction_happens_once() {
+    let (store, _, _directory) = open();
+    let let_go = hold(&store);
+    let writer = &store.shared.writer;
+    let rolls_back =
+        |connection: &Transaction<'_>| -> Result<(), StoreError> { Ok(connection.execute_batch("ROLLBACK")?) };
+    let calls =
+        async { tokio::join!(writer.call(Urgency::Usual, rolls_back), writer.call(Urgency::Usual, put("second"))) };
+    let ((lost, second), ()) = tokio::join!(calls, async { let_go.send(()).unwrap() });
+    assert!(lost.is_err());
+    // Outside of a transaction it would have been done at once, and its second run would find it done.
+    assert_eq!(second.map_err(|error| error.to_string()), Ok(()));
+    assert_eq!(names(&store).await, ["second"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn o6_nothing_of_a_transaction_that_met_damage_is_kept_and_all_of_its_calls_are_told() {
+    let (store, _, _directory) = open();
+    let let_go = hold(&store);
+    let writer = &store.shared.writer;
+    let runs = Arc::<AtomicUsize>::default();
+    let counted = Arc::clone(&runs);
+    let meets_damage = move |_: &Transaction<'_>| -> Result<(), StoreError> {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Err(StoreError::Damaged { what: "a page".into() })
+    };
+    let calls =
+        async { tokio::join!(writer.call(Urgency::Usual, put("first")), writer.call(Urgency::Usual, meets_damage)) };
+    let ((first, failed), ()) = tokio::join!(calls, async { let_go.send(()).unwrap() });
+    assert!(first.unwrap_err().is_damage() && failed.unwrap_err().is_damage());
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    assert_eq!(names(&store).await, [""; 0]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q1_a_call_that_loses_the_transaction_is_never_answered_with_success() {
     let (store, _, _directory) = open();
