@@ -27,8 +27,8 @@ pub(super) fn router(api: &Api) -> Router {
     let with_route = |router: Router<Api>, operation: Operation| {
         let route = operation.route();
         let endpoint = endpoint(operation, filter(&route.method));
-        let endpoint =
-            if route.method == Method::GET { endpoint } else { endpoint.route_layer(middleware::from_fn(see_through)) };
+        let is_act = route.method != Method::GET && operation != Operation::RehearseDeadLetter;
+        let endpoint = if is_act { endpoint.route_layer(middleware::from_fn(see_through)) } else { endpoint };
         router.route(route.path, endpoint.route_layer(guard(Some(operation))))
     };
     Operation::ALL
@@ -100,7 +100,8 @@ fn endpoint(operation: Operation, method: MethodFilter) -> MethodRouter<Api> {
 }
 
 /// Sees an act through when its caller goes away meanwhile. The queue may have done it by then, and what follows from it
-/// would be left undone: whoever waits for it is not rung, a guest not stopped, a version not served.
+/// would be left undone: whoever waits for it is not rung, a guest not stopped, a version not served. A rehearsal is no act:
+/// it leaves nothing behind, and ends when nobody waits for it.
 async fn see_through(request: Request, next: Next) -> Response {
     match tokio::spawn(next.run(request)).await.map_err(JoinError::try_into_panic) {
         Ok(answer) => answer,
