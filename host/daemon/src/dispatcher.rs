@@ -20,7 +20,7 @@ use crate::{
 /// The time after a guest's deadline in which its result is written; a lease is never extended beyond it.
 pub(crate) const SETTLE_GRACE_MS: i64 = 1_000;
 /// How long claiming rests after it failed.
-const REST_AFTER_FAILURE_MS: i64 = 1_000;
+const REST_AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// The longest sleep; only a safeguard, since whatever makes a job claimable rings.
 const SLEEP_MAX_MS: i64 = 60_000;
 
@@ -36,7 +36,7 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
             Ok(Claimed::Something) => {}
             Ok(Claimed::Nothing) => rest(&daemon, true).await,
             Ok(Claimed::NoRoom) => rest(&daemon, false).await,
-            Err(_) => tokio::time::sleep(Duration::from_millis(REST_AFTER_FAILURE_MS.unsigned_abs())).await,
+            Err(_) => tokio::time::sleep(REST_AFTER_FAILURE).await,
         }
     }
 }
@@ -140,10 +140,9 @@ fn start(daemon: &Arc<Daemon>, claim: Claim) {
 async fn rest(daemon: &Daemon, has_room: bool) {
     let now_ms = daemon.now_ms();
     let due_ms = if has_room { daemon.store.next_visible_ms().await } else { Ok(None) };
-    // When a job is due may be sooner than is known.
-    let longest_ms = if due_ms.is_ok() { SLEEP_MAX_MS } else { REST_AFTER_FAILURE_MS };
-    let due_ms = due_ms.ok().flatten().unwrap_or(i64::MAX);
-    let until = daemon.clock.instant_at(due_ms.clamp(now_ms, now_ms + longest_ms));
+    // A job that is due may be what the queue could not tell of.
+    let Ok(due_ms) = due_ms else { return tokio::time::sleep(REST_AFTER_FAILURE).await };
+    let until = daemon.clock.instant_at(due_ms.unwrap_or(i64::MAX).clamp(now_ms, now_ms + SLEEP_MAX_MS));
     tokio::select! {
         () = daemon.claimable.notified() => {}
         () = daemon.running.ended.notified() => {}

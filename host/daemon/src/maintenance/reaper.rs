@@ -21,7 +21,7 @@ use crate::{
 /// How many leases are taken at a time, besides those that are in hand.
 const BATCH: usize = 100;
 /// How long the reaper rests after the queue failed, or while all that ran out is in hand.
-const REST_MS: i64 = 1_000;
+const REST: Duration = Duration::from_secs(1);
 /// The longest sleep; only a safeguard, since a lease that is taken rings.
 const SLEEP_MAX_MS: i64 = 60_000;
 
@@ -107,7 +107,7 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
         let reaped = reap(&daemon).await;
         trouble.note("looking for expired leases", &reaped);
         if reaped.is_err() {
-            tokio::time::sleep(Duration::from_millis(REST_MS.unsigned_abs())).await;
+            tokio::time::sleep(REST).await;
         }
     }
 }
@@ -129,7 +129,7 @@ async fn reap(daemon: &Arc<Daemon>) -> Result<(), StoreError> {
     if new.is_empty() {
         // Another lease may run out while those that have are in hand.
         let due_ms = next_expiry_ms(daemon, now_ms).await?;
-        wait(daemon, daemon.clock.instant_at(due_ms.min(daemon.now_ms() + REST_MS))).await;
+        wait(daemon, daemon.clock.instant_at(due_ms).min(Instant::now() + REST)).await;
     }
     for lease in new {
         tokio::spawn(expire(Arc::clone(daemon), lease));
