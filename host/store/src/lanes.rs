@@ -11,12 +11,11 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::{KindClaim, Store, StoreError, writer::Urgency};
 
-/// How many cooldowns one claim ends; the next claim, which is due at once, ends more.
-const COOLDOWN_BATCH: usize = 16;
-/// How many held jobs the end of a cooldown lets go at once; each of them that ends lets the next one go.
-const RELEASE_BATCH: usize = 256;
-/// Of how many lanes one transaction lets jobs go when all lanes are gone through.
+/// Of how many lanes one transaction lets jobs go. A claim that ends more cooldowns leaves them to the next one, which is
+/// due at once.
 const LANES_BATCH: usize = 16;
+/// How many held jobs of a lane are let go at once; each of them that ends lets the next one go.
+const RELEASE_BATCH: usize = 256;
 
 /// The lanes of one kind while one transaction leases jobs of it.
 pub(crate) struct LanesOfKind {
@@ -134,7 +133,7 @@ pub(crate) fn cool_down(
 
 /// Ends the cooldowns whose time has come.
 pub(crate) fn end_cooldowns(connection: &Connection, now_ms: TimestampMs) -> Result<(), StoreError> {
-    for _ in 0..COOLDOWN_BATCH {
+    for _ in 0..LANES_BATCH {
         let Some((kind, lane)) = first_ended(connection, now_ms)? else { break };
         connection
             .prepare_cached("DELETE FROM lane_cooldowns WHERE kind = ?1 AND lane = ?2")?
@@ -153,7 +152,7 @@ fn first_ended(connection: &Connection, now_ms: TimestampMs) -> Result<Option<(S
 
 impl Store {
     /// Lets go the first held jobs of every lane. At a start nothing is leased, so nothing else would; after a changed
-    /// limit it lets a lane use it.
+    /// limit it lets a lane use it. Lanes that were let go of stay so when it fails at a later one.
     pub async fn let_go_held_lanes(&self) -> Result<(), StoreError> {
         let held: Vec<(String, Option<String>)> = self
             .ask_for_daemon(|connection| {
