@@ -62,7 +62,7 @@ trait Call: Send {
 }
 
 /// What a call's failure undoes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 enum Guard {
     /// The whole transaction. Failures are rare, and savepoints cost each call a copy of every page that it touches.
     Transaction,
@@ -110,7 +110,7 @@ impl<T: Send, F: FnMut(&Transaction<'_>) -> Result<T, StoreError> + Send> Call f
 
     fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
         let answer = match (committed, self.result) {
-            // Damage is everybody's answer, in words that say what to do.
+            // What became of the transaction is everybody's answer: damage, in words that say what to do.
             (Err(error), _) | (Ok(()), Some(Err(error))) => Err(error),
             (Ok(()), Some(Ok(value))) => Ok(value),
             (Ok(()), None) => Err(StoreError::Closed),

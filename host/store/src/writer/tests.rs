@@ -72,49 +72,118 @@ fn hold(store: &Store) -> mpsc::Sender<()> {
     let_go
 }
 
+type Made = (Urgency, Box<dyn FnMut(&Transaction<'_>) -> Result<(), StoreError> + Send>);
+
+fn usual(operation: impl FnMut(&Transaction<'_>) -> Result<(), StoreError> + Send + 'static) -> Made {
+    (Urgency::Usual, Box::new(operation))
+}
+
+/// What becomes of calls that come in their order while another one runs.
+async fn together<const N: usize>(store: &Store, calls: [Made; N]) -> [Result<(), StoreError>; N] {
+    let let_go = hold(store);
+    let made = calls.map(|(urgency, operation)| store.shared.writer.call(urgency, operation));
+    let (answers, ()) = tokio::join!(biased; join_all(made), async { let_go.send(()).unwrap() });
+    answers.try_into().unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q1_a_call_that_fails_fails_alone() {
     let (store, _, _directory) = open();
-    let let_go = hold(&store);
-    let writer = &store.shared.writer;
-    let half_done = |connection: &Transaction<'_>| -> Result<(), StoreError> {
+    let half_done = |connection: &Transaction<'_>| {
         put("undone")(connection)?;
         put("first")(connection)
     };
-    let calls = async {
-        tokio::join!(
-            writer.call(Urgency::Usual, put("first")),
-            writer.call(Urgency::Usual, half_done),
-            writer.call(Urgency::Usual, put("second")),
-        )
-    };
-    let ((first, failed, second), ()) = tokio::join!(calls, async { let_go.send(()).unwrap() });
+    let calls = [usual(put("first")), usual(half_done), usual(put("second"))];
+    let [first, failed, second] = together(&store, calls).await;
     assert!(first.is_ok() && second.is_ok());
     assert_eq!(failed.unwrap_err().code(), "database_error");
     assert_eq!(names(&store).await, ["first", "second"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q1_a_call_that_can_not_be_undone_alone_takes_the_transaction_with_it() {
+    let (store, _, _directory) = open();
+    let half_done = |connection: &Transaction<'_>| {
+        put("half done")(connection)?;
+        // Nothing is left to go back to.
+        connection.execute_batch("RELEASE call")?;
+        put("first")(connection)
+    };
+    let [first, failed] = together(&store, [usual(put("first")), usual(half_done)]).await;
+    assert!(first.is_ok() && failed.is_err());
+    assert_eq!(names(&store).await, ["first"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q1_an_error_that_takes_the_transaction_with_it_fails_one_call_and_the_rest_run_again() {
     let (store, _, _directory) = open();
-    let let_go = hold(&store);
-    let writer = &store.shared.writer;
     // As SQLite does it by itself when the disk is full: the savepoint is gone with the whole transaction.
-    let loses_all = |connection: &Transaction<'_>| -> Result<(), StoreError> {
+    let loses_all = |connection: &Transaction<'_>| {
         connection.execute_batch("ROLLBACK")?;
         Err(StoreError::Unexpected("the disk is full".into()))
     };
-    let calls = async {
-        tokio::join!(
-            writer.call(Urgency::Usual, put("first")),
-            writer.call(Urgency::Usual, loses_all),
-            writer.call(Urgency::Usual, put("second")),
-        )
-    };
-    let ((first, failed, second), ()) = tokio::join!(calls, async { let_go.send(()).unwrap() });
+    let calls = [usual(put("first")), usual(loses_all), usual(put("second"))];
+    let [first, failed, second] = together(&store, calls).await;
     assert!(first.is_ok() && second.is_ok());
     assert!(failed.unwrap_err().to_string().contains("the disk is full"));
     assert_eq!(names(&store).await, ["first", "second"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q1_what_follows_a_call_that_lost_the_transaction_happens_once() {
+    let (store, _, _directory) = open();
+    let rolls_back = |connection: &Transaction<'_>| Ok(connection.execute_batch("ROLLBACK")?);
+    let [lost, second] = together(&store, [usual(rolls_back), usual(put("second"))]).await;
+    assert!(lost.is_err());
+    // Outside of a transaction it would have been done at once, and its second run would find it done.
+    assert_eq!(second.map_err(|error| error.to_string()), Ok(()));
+    assert_eq!(names(&store).await, ["second"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q1_a_call_that_loses_the_transaction_is_never_answered_with_success() {
+    let (store, _, _directory) = open();
+    let rolls_back = |connection: &Transaction<'_>| {
+        put("lost")(connection)?;
+        Ok(connection.execute_batch("ROLLBACK")?)
+    };
+    assert!(store.shared.writer.call(Urgency::Usual, rolls_back).await.is_err());
+    assert!(store.shared.writer.call(Urgency::Usual, put("kept")).await.is_ok());
+    assert_eq!(names(&store).await, ["kept"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn o6_nothing_of_a_transaction_that_met_damage_is_kept_and_all_of_its_calls_are_told() {
+    let (store, _, _directory) = open();
+    let runs = Arc::<AtomicUsize>::default();
+    let counted = Arc::clone(&runs);
+    let meets_damage = move |_: &Transaction<'_>| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Err(StoreError::Damaged { what: "a page".into() })
+    };
+    let [first, failed] = together(&store, [usual(put("first")), usual(meets_damage)]).await;
+    assert!(first.unwrap_err().is_damage() && failed.unwrap_err().is_damage());
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    assert_eq!(names(&store).await, [""; 0]);
+    // Nor is anything written afterwards, whatever depends on it.
+    for urgency in [Urgency::Lease, Urgency::Usual] {
+        assert!(store.shared.writer.call(urgency, put("later")).await.unwrap_err().is_damage());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn o6_after_an_io_error_at_a_commit_the_connection_is_another_one() {
+    let (store, _, _directory) = open();
+    let writer = &store.shared.writer;
+    let mark = |connection: &Transaction<'_>| Ok(connection.execute_batch("CREATE TEMP TABLE mark (id)")?);
+    writer.call(Urgency::Usual, mark).await.unwrap();
+    let fails = |connection: &Transaction<'_>| -> Result<(), StoreError> {
+        connection.execute_batch("ROLLBACK")?;
+        Err(rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR), None).into())
+    };
+    assert!(writer.call(Urgency::Usual, fails).await.unwrap_err().is_io());
+    // What a connection alone knows is gone with it.
+    writer.call(Urgency::Usual, mark).await.unwrap();
 }
 
 #[test]
@@ -127,86 +196,12 @@ fn q1_a_store_that_is_let_go_of_has_closed_its_database() {
     assert!(!log.exists());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn q1_what_follows_a_call_that_lost_the_transaction_happens_once() {
-    let (store, _, _directory) = open();
-    let let_go = hold(&store);
-    let writer = &store.shared.writer;
-    let rolls_back =
-        |connection: &Transaction<'_>| -> Result<(), StoreError> { Ok(connection.execute_batch("ROLLBACK")?) };
-    let calls =
-        async { tokio::join!(writer.call(Urgency::Usual, rolls_back), writer.call(Urgency::Usual, put("second"))) };
-    let ((lost, second), ()) = tokio::join!(calls, async { let_go.send(()).unwrap() });
-    assert!(lost.is_err());
-    // Outside of a transaction it would have been done at once, and its second run would find it done.
-    assert_eq!(second.map_err(|error| error.to_string()), Ok(()));
-    assert_eq!(names(&store).await, ["second"]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn o6_nothing_of_a_transaction_that_met_damage_is_kept_and_all_of_its_calls_are_told() {
-    let (store, _, _directory) = open();
-    let let_go = hold(&store);
-    let writer = &store.shared.writer;
-    let runs = Arc::<AtomicUsize>::default();
-    let counted = Arc::clone(&runs);
-    let meets_damage = move |_: &Transaction<'_>| -> Result<(), StoreError> {
-        counted.fetch_add(1, Ordering::SeqCst);
-        Err(StoreError::Damaged { what: "a page".into() })
-    };
-    let calls =
-        async { tokio::join!(writer.call(Urgency::Usual, put("first")), writer.call(Urgency::Usual, meets_damage)) };
-    let ((first, failed), ()) = tokio::join!(calls, async { let_go.send(()).unwrap() });
-    assert!(first.unwrap_err().is_damage() && failed.unwrap_err().is_damage());
-    assert_eq!(runs.load(Ordering::SeqCst), 1);
-    assert_eq!(names(&store).await, [""; 0]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn q1_a_call_that_loses_the_transaction_is_never_answered_with_success() {
-    let (store, _, _directory) = open();
-    let rolls_back = |connection: &Transaction<'_>| -> Result<(), StoreError> {
-        put("lost")(connection)?;
-        Ok(connection.execute_batch("ROLLBACK")?)
-    };
-    assert!(store.shared.writer.call(Urgency::Usual, rolls_back).await.is_err());
-    assert!(store.shared.writer.call(Urgency::Usual, put("kept")).await.is_ok());
-    assert_eq!(names(&store).await, ["kept"]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn q1_a_call_that_can_not_be_undone_alone_takes_the_transaction_with_it() {
-    let (store, _, _directory) = open();
-    let let_go = hold(&store);
-    let writer = &store.shared.writer;
-    let half_done = |connection: &Transaction<'_>| -> Result<(), StoreError> {
-        put("half done")(connection)?;
-        // Nothing is left to go back to.
-        connection.execute_batch("RELEASE call")?;
-        put("first")(connection)
-    };
-    let calls =
-        async { tokio::join!(writer.call(Urgency::Usual, put("first")), writer.call(Urgency::Usual, half_done)) };
-    let ((first, failed), ()) = tokio::join!(calls, async { let_go.send(()).unwrap() });
-    assert!(first.is_ok() && failed.is_err());
-    assert_eq!(names(&store).await, ["first"]);
-}
-
 /// How many transactions a call and three others are that come while it runs.
 async fn commits_of_four(batch_time: Duration) -> usize {
     let (store, _, _directory) = open_with_batch_time(batch_time);
     let commits = count_commits(&store).await;
-    let let_go = hold(&store);
-    let writer = &store.shared.writer;
-    let calls = async {
-        tokio::join!(
-            writer.call(Urgency::Usual, put("first")),
-            writer.call(Urgency::Lease, put("second")),
-            writer.call(Urgency::Usual, put("third")),
-        )
-    };
-    let (answers, ()) = tokio::join!(calls, async { let_go.send(()).unwrap() });
-    assert!(answers.0.is_ok() && answers.1.is_ok() && answers.2.is_ok());
+    let calls = [usual(put("first")), (Urgency::Lease, Box::new(put("second")) as _), usual(put("third"))];
+    assert!(together(&store, calls).await.iter().all(Result::is_ok));
     commits.load(Ordering::SeqCst)
 }
 
@@ -244,17 +239,15 @@ async fn q6_what_a_lease_depends_on_goes_before_the_rest() {
 async fn order_of<const N: usize>(batch_time: Duration, calls: [(Urgency, &'static str); N]) -> Vec<&'static str> {
     let (store, _, _directory) = open_with_batch_time(batch_time);
     let order = Arc::<Mutex<Vec<&'static str>>>::default();
-    let let_go = hold(&store);
-    let made = calls.map(|(urgency, name)| {
+    let calls = calls.map(|(urgency, name)| {
         let order = Arc::clone(&order);
         let note = move |_: &Transaction<'_>| {
             order.lock().unwrap().push(name);
             Ok(())
         };
-        store.shared.writer.call(urgency, note)
+        (urgency, Box::new(note) as _)
     });
-    let (answers, ()) = tokio::join!(biased; join_all(made), async { let_go.send(()).unwrap() });
-    assert!(answers.iter().all(Result::is_ok));
+    assert!(together(&store, calls).await.iter().all(Result::is_ok));
     order.lock().unwrap().clone()
 }
 
