@@ -20,13 +20,7 @@ pub fn send(daemon: &Daemon, method: &str, path: &str, headers: &[&str], body: &
 /// Sends a request; answers the status and the body as it came.
 #[track_caller]
 pub fn send_bytes(daemon: &Daemon, method: &str, path: &str, headers: &[&str], body: &[u8]) -> (u16, Vec<u8>) {
-    let mut stream = UnixStream::connect(daemon.data().join("leasehold.sock")).unwrap();
-    let length = format!("content-length: {}", body.len());
-    let request = format!("{method} {path} HTTP/1.1");
-    let always = [&*request, "host: localhost", "connection: close", "content-type: application/json", &length];
-    let head = [&always, headers, &["", ""]].concat().join("\r\n");
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.write_all(body).unwrap();
+    let mut stream = begin(daemon, method, path, headers, body);
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n").expect("an HTTP answer");
@@ -34,6 +28,19 @@ pub fn send_bytes(daemon: &Daemon, method: &str, path: &str, headers: &[&str], b
     assert!(!head.to_lowercase().contains("transfer-encoding"), "an answer in chunks: {head}");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
     (status, answer[end + 4..].to_vec())
+}
+
+/// Sends a request and leaves it to the caller to read the answer or not.
+#[track_caller]
+pub fn begin(daemon: &Daemon, method: &str, path: &str, headers: &[&str], body: &[u8]) -> UnixStream {
+    let mut stream = UnixStream::connect(daemon.data().join("leasehold.sock")).unwrap();
+    let length = format!("content-length: {}", body.len());
+    let request = format!("{method} {path} HTTP/1.1");
+    let always = [&*request, "host: localhost", "connection: close", "content-type: application/json", &length];
+    let head = [&always, headers, &["", ""]].concat().join("\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(body).unwrap();
+    stream
 }
 
 /// An answer as it came over TCP.

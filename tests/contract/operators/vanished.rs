@@ -1,17 +1,13 @@
 //! Callers that go away before they are answered: what the queue has done for them has all of its consequences.
 
-use std::{
-    io::Write,
-    os::unix::net::UnixStream,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_api::Timestamp;
 use rusqlite::Connection;
 use serde_json::json;
 
 use crate::{
-    raw_http::send,
+    raw_http::{begin, send},
     support::{ConfigText, Daemon},
 };
 
@@ -19,13 +15,7 @@ use crate::{
 fn post_and_vanish(daemon: &Daemon, path: &str, body: &str) {
     // Answered by the daemon's one thread, so what came before it has been seen by then.
     let look = || assert_eq!(send(daemon, "GET", "/v1/kinds", &[], "").0, 200);
-    let mut stream = UnixStream::connect(daemon.data().join("leasehold.sock")).unwrap();
-    let head = format!(
-        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.write_all(body.as_bytes()).unwrap();
+    let stream = begin(daemon, "POST", path, &[], body.as_bytes());
     look();
     look();
     drop(stream);
