@@ -61,6 +61,7 @@ fn probe(client: &mut Client) -> anyhow::Result<f64> {
     let id = client.enqueue(batch("bench", &payload(), 1, |_| String::new()).as_bytes())?;
     client.wait(id)?;
     let took = sent.elapsed();
+    // The daemon is to be next to idle.
     std::thread::sleep(Duration::from_millis(20));
     Ok(took.as_secs_f64() * 1e3)
 }
