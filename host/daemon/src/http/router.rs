@@ -26,10 +26,10 @@ pub(super) fn router(api: &Api) -> Router {
     let guard = |operation| middleware::from_fn_with_state((api.clone(), operation), caller::authorize);
     let with_route = |router: Router<Api>, operation: Operation| {
         let route = operation.route();
-        let endpoint = endpoint(operation, filter(&route.method));
-        let is_act = route.method != Method::GET && operation != Operation::RehearseDeadLetter;
-        let endpoint = if is_act { endpoint.route_layer(middleware::from_fn(see_through)) } else { endpoint };
-        router.route(route.path, endpoint.route_layer(guard(Some(operation))))
+        let endpoint = endpoint(operation, filter(&route.method)).route_layer(guard(Some(operation)));
+        // What refuses an act puts that on record, so it is seen through with it.
+        let seen_through = || middleware::from_fn(see_through);
+        router.route(route.path, if is_act(operation) { endpoint.route_layer(seen_through()) } else { endpoint })
     };
     Operation::ALL
         .into_iter()
@@ -99,9 +99,15 @@ fn endpoint(operation: Operation, method: MethodFilter) -> MethodRouter<Api> {
     }
 }
 
+/// Whether it changes anything. Rehearsals and previews carry a body and leave nothing behind, so they end when nobody
+/// waits for them.
+fn is_act(operation: Operation) -> bool {
+    operation.route().method != Method::GET
+        && !matches!(operation, Operation::RehearseDeadLetter | Operation::PreviewBulkReplay)
+}
+
 /// Sees an act through when its caller goes away meanwhile. The queue may have done it by then, and what follows from it
-/// would be left undone: whoever waits for it is not rung, a guest not stopped, a version not served. A rehearsal is no act:
-/// it leaves nothing behind, and ends when nobody waits for it.
+/// would be left undone: whoever waits for it is not rung, a guest not stopped, a version not served.
 async fn see_through(request: Request, next: Next) -> Response {
     match tokio::spawn(next.run(request)).await.map_err(JoinError::try_into_panic) {
         Ok(answer) => answer,
