@@ -4,7 +4,7 @@
 
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use leasehold_domain::KindPolicy;
@@ -140,9 +140,11 @@ fn start(daemon: &Arc<Daemon>, claim: Claim) {
 async fn rest(daemon: &Daemon, has_room: bool) {
     let now_ms = daemon.now_ms();
     let due_ms = if has_room { daemon.store.next_visible_ms().await } else { Ok(None) };
-    // A job that is due may be what the queue could not tell of.
-    let Ok(due_ms) = due_ms else { return tokio::time::sleep(REST_AFTER_FAILURE).await };
-    let until = daemon.clock.instant_at(due_ms.unwrap_or(i64::MAX).clamp(now_ms, now_ms + SLEEP_MAX_MS));
+    let until = match due_ms {
+        Ok(due_ms) => daemon.clock.instant_at(due_ms.unwrap_or(i64::MAX).clamp(now_ms, now_ms + SLEEP_MAX_MS)),
+        // A job that is due may be what the queue could not tell of.
+        Err(_) => Instant::now() + REST_AFTER_FAILURE,
+    };
     tokio::select! {
         () = daemon.claimable.notified() => {}
         () = daemon.running.ended.notified() => {}
