@@ -32,8 +32,8 @@ const COLUMNS: &str =
     "id, attempt, kind, attempts_used, releases_running, cancel_requested, content_type, unclean_stops";
 
 impl Store {
-    /// Leases that have run out, the oldest first. Heartbeats and settlements that wait are applied before, since they
-    /// go first in the writer's queue.
+    /// Leases that have run out, the oldest first. Heartbeats and settlements that wait are applied before, but for those that
+    /// are left over when a transaction's time is up: what settles such a lease comes behind them.
     pub async fn expired_leases(&self, now_ms: TimestampMs, max: usize) -> Result<Vec<ExpiredLease>, StoreError> {
         self.note_time(now_ms);
         self.shared

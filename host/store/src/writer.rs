@@ -307,7 +307,7 @@ impl Worker {
             if is_last {
                 break;
             }
-            is_last = started.elapsed() > self.batch_time;
+            is_last = started.elapsed() >= self.batch_time;
         }
         self.commit()?;
         Ok(All::Done)
