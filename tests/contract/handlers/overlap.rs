@@ -1,5 +1,5 @@
 //! I2 and I6: two leases of one job that overlap, and how duplicates are counted. The overlap is made by force: crash
-//! points switch heartbeats off and let a guest whose lease is lost run on. The server does not deduplicate.
+//! points lose the first lease's heartbeats and let a guest whose lease is lost run on. The server does not deduplicate.
 
 use std::sync::{Mutex, mpsc};
 
@@ -10,10 +10,10 @@ use crate::{
     support::{ConfigText, Daemon, Reply, Server, daemon::PATIENCE, guest},
 };
 
-/// No heartbeats, and nothing is stopped for a lease that is lost.
-const OVERLAP: &str = "heartbeat.send=return;lease.keep_running_when_lost=return";
+/// No heartbeats for the first lease, and nothing is stopped for a lease that is lost.
+const OVERLAP: &str = "heartbeat.send=1*return->off;lease.keep_running_when_lost=return";
 /// The host forgets as well that the first attempt's guest runs, so that the second takes its step over.
-const TAKE_OVER: &str = "heartbeat.send=return;lease.keep_running_when_lost=return;running.forget_others=return";
+const TAKE_OVER: &str = "heartbeat.send=1*return->off;lease.keep_running_when_lost=return;running.forget_others=return";
 
 /// A daemon whose leases overlap. Attempts are given back as often as it takes.
 fn overlapping(server: &Server, crash_points: &str) -> Daemon {
@@ -85,7 +85,7 @@ fn i2_without_the_crash_points_a_guest_whose_lease_is_lost_is_stopped_before_its
         0 => Reply::Held(Box::new(Reply::status(200))),
         number => number_in_body(number),
     });
-    let daemon = overlapping(&server, "heartbeat.send=return");
+    let daemon = overlapping(&server, "heartbeat.send=1*return->off");
     let job = enqueue(&daemon, &server);
     daemon.wait_for_log("its guest is stopped");
     assert_eq!(daemon.wait(job), "done");

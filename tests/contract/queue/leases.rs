@@ -97,7 +97,7 @@ fn q6_a_lease_without_heartbeats_runs_out_and_the_job_is_visible_again() {
     let config = short_leases().reaching(server.url());
     let mut daemon = Daemon::with_misbehave(&config);
     daemon.kill();
-    daemon.set_crash_points("heartbeat.send=return;lease.keep_running_when_lost=return");
+    daemon.set_crash_points("heartbeat.send=1*return->off;lease.keep_running_when_lost=return");
     daemon.run();
     let job = daemon.enqueue("job", &get(&server), &[]);
     // The second request is the second attempt's: nothing but the expiry of the first lease brings it.
@@ -116,7 +116,7 @@ fn q7_a_late_completion_changes_nothing_and_is_counted() {
     let server = holding_the_first();
     let mut daemon = Daemon::with_misbehave(&short_leases().reaching(server.url()));
     daemon.kill();
-    daemon.set_crash_points("heartbeat.send=return;lease.keep_running_when_lost=return");
+    daemon.set_crash_points("heartbeat.send=1*return->off;lease.keep_running_when_lost=return");
     daemon.run();
     let job = daemon.enqueue("job", &get(&server), &[]);
     server.wait_for(2);
@@ -154,7 +154,7 @@ fn q7_a_guest_whose_lease_is_lost_is_stopped_in_its_host_call() {
     let server = holding_the_first();
     let mut daemon = Daemon::with_misbehave(&short_leases().reaching(server.url()));
     daemon.kill();
-    daemon.set_crash_points("heartbeat.send=return");
+    daemon.set_crash_points("heartbeat.send=1*return->off");
     daemon.run();
     let job = daemon.enqueue("job", &get(&server), &[]);
     assert_eq!(daemon.wait(job), "done");

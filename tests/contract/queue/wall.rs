@@ -132,7 +132,7 @@ fn q14_no_step_of_the_wall_expires_a_live_lease() {
 fn q14_no_step_of_the_wall_keeps_an_expired_lease() {
     for by_ms in [DAY_MS, -DAY_MS] {
         let (config, server) = short_leases();
-        let (daemon, wall_file, _) = with_clocks(&config, "heartbeat.send=return");
+        let (daemon, wall_file, _) = with_clocks(&config, "heartbeat.send=1*return->off");
         let job = daemon.enqueue("job", &get(&server), &[]);
         server.wait_for(1);
         set_off(&wall_file, by_ms);
