@@ -96,8 +96,10 @@ fn q11_a_dead_letter_that_can_not_be_written_is_retried_without_running_the_hand
     assert_eq!(server.received().len(), 1);
     assert_eq!(attempts(&daemon, job), ended([("failed", true)]));
     assert_eq!(daemon.dead_letter(job)["cause"], "rejected");
-    assert_eq!(count(&daemon, "leasehold_store_write_failures_total", &[]), 3);
-    assert_eq!(daemon.log().matches(UNWRITTEN).count(), 3);
+    // A write that fails together with others is tried once more alone before it is said to have failed.
+    let failures = count(&daemon, "leasehold_store_write_failures_total", &[]);
+    assert!((1..=3).contains(&failures), "{failures}");
+    assert_eq!(i64::try_from(daemon.log().matches(UNWRITTEN).count()).unwrap(), failures);
     daemon.database().check();
 }
 
