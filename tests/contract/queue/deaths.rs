@@ -155,7 +155,8 @@ fn q11_a_dead_letter_that_can_not_be_written_holds_up_no_other_lease() {
         .another_kind("first", &format!("attempts = 3\n{short}"));
     let mut daemon = Daemon::with_misbehave(&config);
     daemon.kill();
-    daemon.set_crash_points("heartbeat.send=2*return->off;lease.keep_running_when_lost=return;dead_letter.write=return");
+    daemon
+        .set_crash_points("heartbeat.send=2*return->off;lease.keep_running_when_lost=return;dead_letter.write=return");
     daemon.run();
     let stuck = daemon.enqueue("last", &get(&server), &[]);
     server.wait_for(1);
