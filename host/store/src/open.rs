@@ -356,7 +356,7 @@ fn open_connection(path: &Path, options: &StoreOptions, is_new: bool) -> Result<
          PRAGMA wal_autocheckpoint = {};
          PRAGMA journal_size_limit = 67108864;
          PRAGMA temp_store = MEMORY;
-         PRAGMA cache_size = -32768;
+         PRAGMA cache_size = -8192;
          PRAGMA foreign_keys = ON;",
         options.wal_autocheckpoint_pages
     ))?;
