@@ -218,9 +218,7 @@ fn report_death(policy: &KindPolicy, facts: &JobFacts, decision: &Decision, dead
     );
 }
 
-/// A draw for a backoff. Without random bytes of the system all jitter is the longest.
+/// A draw for a backoff. Nothing secret hangs on it, so it costs no call of the system for each attempt.
 pub(crate) fn draw_jitter() -> Jitter {
-    let mut bytes = [0xff; 8];
-    let _ = getrandom::fill(&mut bytes);
-    Jitter::from_bits(u64::from_le_bytes(bytes))
+    Jitter::from_bits(fastrand::u64(..))
 }
