@@ -6,11 +6,15 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::{
     Store, StoreError,
     keys::Keys,
+    random::Random,
     rows::{Extras, Standing, ended_state},
-    seal::Purpose,
+    seal::{NONCE_BYTES, Purpose},
     transaction::Transaction,
     writer::Urgency,
 };
+
+/// How long a key is that a job without one gets.
+const FRESH_KEY_BYTES: usize = 16;
 
 /// A checked job that is to go in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,9 +89,26 @@ pub(crate) struct SealedJob {
 }
 
 impl SealedJob {
+    /// The random bytes that a job needs at most: two nonces and a key.
+    const RANDOM_BYTES: usize = 2 * NONCE_BYTES + FRESH_KEY_BYTES;
+
     pub(crate) fn new(keys: &Keys, id: i64, job: EnqueueJob) -> Result<Self, StoreError> {
+        Self::with(&mut Random::draw(Self::RANDOM_BYTES)?, keys, id, job)
+    }
+
+    /// Seals jobs to their ids. A call of the system for each value would take a fifth of the time.
+    pub(crate) fn all(
+        keys: &Keys,
+        ids: Vec<i64>,
+        jobs: impl ExactSizeIterator<Item = EnqueueJob>,
+    ) -> Result<Vec<Self>, StoreError> {
+        let mut random = Random::draw(jobs.len() * Self::RANDOM_BYTES)?;
+        ids.into_iter().zip(jobs).map(|(id, job)| Self::with(&mut random, keys, id, job)).collect()
+    }
+
+    fn with(random: &mut Random, keys: &Keys, id: i64, job: EnqueueJob) -> Result<Self, StoreError> {
         let key_digest = job.key.as_ref().map(|key| key_digest(keys, job.kind.as_str(), key.as_str()));
-        let key = job.key.map_or_else(fresh_key, |key| Ok(key.as_str().to_owned()))?;
+        let key = job.key.map_or_else(|| fresh_key(random), |key| Ok(key.as_str().to_owned()))?;
         let extras = Extras { key, metadata: job.metadata };
         Ok(Self {
             id,
@@ -97,8 +118,8 @@ impl SealedJob {
             payload_bytes: i64::try_from(job.payload.len()).unwrap_or(i64::MAX),
             payload_digest: payload_digest(keys, &job.payload),
             key_digest,
-            payload_sealed: keys.sealer.seal(Purpose::Payload, id, &job.payload)?,
-            extras_sealed: extras.seal(keys, id)?,
+            payload_sealed: keys.sealer.seal_with(random, Purpose::Payload, id, "", &job.payload)?,
+            extras_sealed: extras.seal(keys, random, id)?,
             visible_at_ms: job.visible_at_ms,
             run_at_wall_ms: job.run_at_wall_ms,
             priority: job.priority,
@@ -114,11 +135,8 @@ pub(crate) fn payload_digest(keys: &Keys, payload: &[u8]) -> [u8; 32] {
     keys.digest("payload", &[payload])
 }
 
-fn fresh_key() -> Result<String, StoreError> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| StoreError::Unexpected(format!("the system gives no random bytes: {error}")))?;
-    Ok(format!("job-{}", hex::encode(bytes)))
+fn fresh_key(random: &mut Random) -> Result<String, StoreError> {
+    Ok(format!("job-{}", hex::encode(random.take::<FRESH_KEY_BYTES>()?)))
 }
 
 impl Store {
@@ -134,8 +152,7 @@ impl Store {
         self.note_time(now_ms);
         let keys = self.shared.keys.get()?;
         let ids = self.shared.job_ids.take(&self.shared.writer, jobs.len()).await?;
-        let sealed: Vec<_> =
-            ids.into_iter().zip(jobs).map(|(id, job)| SealedJob::new(keys, id, job)).collect::<Result<_, _>>()?;
+        let sealed = SealedJob::all(keys, ids, jobs.into_iter())?;
         let context = EnqueueContext { now_ms, priority_step_ms };
         let enqueued_by = enqueued_by.to_owned();
         let answers = self

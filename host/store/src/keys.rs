@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use crate::{Store, StoreError, seal::Sealer};
+use crate::{Store, StoreError, random, seal::Sealer};
 
 const HEADER: &str = "leasehold-key-1";
 
@@ -71,8 +71,7 @@ impl Keys {
 
     fn generate() -> Result<Self, StoreError> {
         let mut bytes = Zeroizing::new([0; 68]);
-        getrandom::fill(bytes.as_mut_slice())
-            .map_err(|error| StoreError::Unexpected(format!("the system gives no random bytes: {error}")))?;
+        random::fill(bytes.as_mut_slice())?;
         Ok(Self::from_bytes(&bytes))
     }
 

@@ -35,6 +35,7 @@ mod outbox_source;
 mod pages;
 #[cfg(test)]
 mod query_plans;
+mod random;
 mod read;
 mod readers;
 mod rehearsal;

@@ -4,7 +4,7 @@ use leasehold_domain::{AttemptNumber, FencingToken, JobId, JobState};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use crate::{StoreError, keys::Keys, seal::Purpose};
+use crate::{StoreError, keys::Keys, random::Random, seal::Purpose};
 
 /// Where a job stands that has not ended, by the number that its row has for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,9 +52,9 @@ pub(crate) struct Extras {
 }
 
 impl Extras {
-    pub(crate) fn seal(&self, keys: &Keys, job: i64) -> Result<Vec<u8>, StoreError> {
+    pub(crate) fn seal(&self, keys: &Keys, random: &mut Random, job: i64) -> Result<Vec<u8>, StoreError> {
         let text = serde_json::to_vec(self).map_err(|error| StoreError::Unexpected(error.to_string()))?;
-        keys.sealer.seal(Purpose::Extras, job, &text)
+        keys.sealer.seal_with(random, Purpose::Extras, job, "", &text)
     }
 
     pub(crate) fn open(keys: &Keys, job: i64, sealed: &[u8]) -> Result<Self, StoreError> {

@@ -9,10 +9,10 @@ use chacha20::{cipher::consts::U10, hchacha};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroizing;
 
-use crate::StoreError;
+use crate::{StoreError, random::Random};
 
 const KEY_ID_BYTES: usize = 4;
-const NONCE_BYTES: usize = 24;
+pub(crate) const NONCE_BYTES: usize = 24;
 const HEAD_BYTES: usize = KEY_ID_BYTES + NONCE_BYTES;
 const TAG_BYTES: usize = 16;
 
@@ -66,9 +66,19 @@ impl Sealer {
         name: &str,
         plain: &[u8],
     ) -> Result<Vec<u8>, StoreError> {
-        let mut nonce = [0; NONCE_BYTES];
-        getrandom::fill(&mut nonce)
-            .map_err(|error| StoreError::Unexpected(format!("the system gives no random bytes: {error}")))?;
+        self.seal_with(&mut Random::draw(NONCE_BYTES)?, purpose, id, name, plain)
+    }
+
+    /// Seals bytes with a nonce of these random bytes.
+    pub(crate) fn seal_with(
+        &self,
+        random: &mut Random,
+        purpose: Purpose,
+        id: i64,
+        name: &str,
+        plain: &[u8],
+    ) -> Result<Vec<u8>, StoreError> {
+        let nonce = random.take::<NONCE_BYTES>()?;
         let mut sealed = Vec::with_capacity(HEAD_BYTES + plain.len() + TAG_BYTES);
         sealed.extend_from_slice(&self.key_id);
         sealed.extend_from_slice(&nonce);

@@ -116,3 +116,12 @@ async fn d2_the_digest_of_a_payload_is_one_within_its_job_and_tells_nothing_of_a
     let letter = queue.store.dead_letter(DeadLetterId(1)).await.unwrap().unwrap();
     assert_eq!((letter.summary.job, letter.payload_digest.as_ref()), (jobs[0], Some(&digests[0])));
 }
+
+#[tokio::test]
+async fn d4_no_two_values_of_a_call_are_sealed_with_one_nonce() {
+    let queue = Queue::new().await;
+    queue.enqueue((0..100).map(|_| job("pay")).collect(), 0).await;
+    let nonces = "SELECT substr(payload_sealed, 5, 24) AS nonce FROM jobs
+                  UNION ALL SELECT substr(extras_sealed, 5, 24) FROM jobs";
+    assert_eq!(queue.number(&format!("SELECT count(DISTINCT nonce) FROM ({nonces})")), 200);
+}
