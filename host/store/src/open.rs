@@ -350,6 +350,8 @@ fn open_connection(path: &Path, options: &StoreOptions, is_new: bool) -> Result<
         // refuses.
         connection.execute_batch("PRAGMA auto_vacuum = INCREMENTAL")?;
     }
+    // The page cache is small: at each commit that moved pages SQLite walks over all of it, and what it lacks is mostly in
+    // the system's.
     connection.execute_batch(&format!(
         "PRAGMA journal_mode = WAL;
          PRAGMA synchronous = {synchronous};
