@@ -10,6 +10,7 @@ use crate::{
     job_ids,
     keys::Keys,
     notes,
+    random::Random,
     seal::Purpose,
     transaction::Transaction,
     values,
@@ -116,6 +117,7 @@ fn enqueue_one(
     let id = job_ids::reserve(transaction, 1)?.start;
     let sealed = SealedJob::new(
         keys,
+        &mut Random::draw(SealedJob::RANDOM_BYTES)?,
         id,
         EnqueueJob {
             kind: job.kind.clone(),

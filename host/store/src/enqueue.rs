@@ -90,23 +90,15 @@ pub(crate) struct SealedJob {
 
 impl SealedJob {
     /// The random bytes that a job needs at most: two nonces and a key.
-    const RANDOM_BYTES: usize = 2 * NONCE_BYTES + FRESH_KEY_BYTES;
+    pub(crate) const RANDOM_BYTES: usize = 2 * NONCE_BYTES + FRESH_KEY_BYTES;
 
-    pub(crate) fn new(keys: &Keys, id: i64, job: EnqueueJob) -> Result<Self, StoreError> {
-        Self::with(&mut Random::draw(Self::RANDOM_BYTES)?, keys, id, job)
-    }
-
-    /// Seals jobs to their ids. A call of the system for each value would take a fifth of the time.
-    pub(crate) fn all(
-        keys: &Keys,
-        ids: Vec<i64>,
-        jobs: impl ExactSizeIterator<Item = EnqueueJob>,
-    ) -> Result<Vec<Self>, StoreError> {
+    /// Seals each job to its id. A call of the system for each value would take a fifth of the time.
+    pub(crate) fn all(keys: &Keys, ids: Vec<i64>, jobs: Vec<EnqueueJob>) -> Result<Vec<Self>, StoreError> {
         let mut random = Random::draw(jobs.len() * Self::RANDOM_BYTES)?;
-        ids.into_iter().zip(jobs).map(|(id, job)| Self::with(&mut random, keys, id, job)).collect()
+        ids.into_iter().zip(jobs).map(|(id, job)| Self::new(keys, &mut random, id, job)).collect()
     }
 
-    fn with(random: &mut Random, keys: &Keys, id: i64, job: EnqueueJob) -> Result<Self, StoreError> {
+    pub(crate) fn new(keys: &Keys, random: &mut Random, id: i64, job: EnqueueJob) -> Result<Self, StoreError> {
         let key_digest = job.key.as_ref().map(|key| key_digest(keys, job.kind.as_str(), key.as_str()));
         let key = job.key.map_or_else(|| fresh_key(random), |key| Ok(key.as_str().to_owned()))?;
         let extras = Extras { key, metadata: job.metadata };
@@ -152,7 +144,7 @@ impl Store {
         self.note_time(now_ms);
         let keys = self.shared.keys.get()?;
         let ids = self.shared.job_ids.take(&self.shared.writer, jobs.len()).await?;
-        let sealed = SealedJob::all(keys, ids, jobs.into_iter())?;
+        let sealed = SealedJob::all(keys, ids, jobs)?;
         let context = EnqueueContext { now_ms, priority_step_ms };
         let enqueued_by = enqueued_by.to_owned();
         let answers = self

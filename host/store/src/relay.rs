@@ -45,7 +45,7 @@ impl Store {
         let keys = self.shared.keys.get()?;
         let ids = self.shared.job_ids.take(&self.shared.writer, rows.len()).await?;
         let (row_ids, jobs): (Vec<_>, Vec<_>) = rows.into_iter().map(|row| (row.id, row.job)).unzip();
-        let sealed = row_ids.into_iter().zip(SealedJob::all(keys, ids, jobs.into_iter())?).collect::<Vec<_>>();
+        let sealed = row_ids.into_iter().zip(SealedJob::all(keys, ids, jobs)?).collect::<Vec<_>>();
         let context = EnqueueContext { now_ms, priority_step_ms };
         let source = source.to_owned();
         self.shared
