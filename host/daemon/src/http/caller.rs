@@ -1,7 +1,10 @@
 //! Who asks, and whether they may. A call that carries a token is its bearer's; one on the Unix socket without a token is
 //! the user's whom the kernel names. Callers can say nothing else about themselves, and whoever is refused is on record.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use axum::{
     extract::{ConnectInfo, Request, State, connect_info::Connected},
@@ -228,6 +231,8 @@ fn refused(actor: String, peer: Peer, operation: Option<Operation>, problem: &Pr
 /// Puts the refusal into the audit log. What only failed is no refusal.
 async fn record(api: &Api, refused: Refused, problem: &Problem) {
     if problem.status < 500 {
-        api.daemon.note_refusal(refused).await;
+        let daemon = Arc::clone(&api.daemon);
+        // Also when who was refused goes away: refusals of others that were counted are written with it.
+        let _ = tokio::spawn(async move { daemon.note_refusal(refused).await }).await;
     }
 }
