@@ -29,7 +29,8 @@ pub(super) fn router(api: &Api) -> Router {
         let endpoint = endpoint(operation, filter(&route.method)).route_layer(guard(Some(operation)));
         // What refuses an act puts that on record, so it is seen through with it.
         let seen_through = || middleware::from_fn(see_through);
-        router.route(route.path, if is_act(operation) { endpoint.route_layer(seen_through()) } else { endpoint })
+        router
+            .route(route.path, if is_seen_through(operation) { endpoint.route_layer(seen_through()) } else { endpoint })
     };
     Operation::ALL
         .into_iter()
@@ -99,9 +100,9 @@ fn endpoint(operation: Operation, method: MethodFilter) -> MethodRouter<Api> {
     }
 }
 
-/// Whether it changes anything. Rehearsals and previews carry a body and leave nothing behind, so they end when nobody
-/// waits for them.
-fn is_act(operation: Operation) -> bool {
+/// Whether it goes on when its caller goes away. Reads do not, nor do rehearsals and previews, which carry a body and apply
+/// nothing: what they find out is for who waits for it.
+fn is_seen_through(operation: Operation) -> bool {
     operation.route().method != Method::GET
         && !matches!(operation, Operation::RehearseDeadLetter | Operation::PreviewBulkReplay)
 }
