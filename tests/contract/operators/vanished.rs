@@ -37,6 +37,9 @@ fn q1_a_scheduled_job_runs_at_its_time_also_when_its_sender_went_away_unanswered
     let body =
         json!({ "kind": "job", "payload": { "do": "echo" }, "run_at": Timestamp::from_ms(now_ms + 3_000).to_string() });
     post_and_vanish(&daemon, "/v1/jobs", &body.to_string());
+    // If it were due by now, it would run by the bell of the job after it.
+    let vanished_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+    assert!(vanished_ms < u128::from((now_ms + 3_000).unsigned_abs()), "the sender took too long to go away");
     // It is behind the other one in the queue of the writer, and is answered.
     let second = daemon.enqueue("job", &json!({ "do": "echo" }), &[]);
     let all = "SELECT id FROM jobs UNION SELECT id FROM ended_jobs";
